@@ -8,35 +8,32 @@ from functools import lru_cache
 from .statement import Statement, Weight
 from .words import AMBIGUOUS, TABLE, ScanKind, WordRole, modality_of
 
-_PHRASES = tuple(
-    (re.compile(pattern, re.IGNORECASE), f" {word} ")
-    for pattern, word in (
-        (r"dark[^a-z0-9]?fluid|da[^a-z0-9]fl(?![a-z0-9])", "flair"),
-        (r"t2[-_ ]?(\*|star(?![a-z]))", "t2star"),
-        (r"\+ ?c(?![a-z0-9])|(?<![a-z0-9])c ?\+|\+ ?(gd|gad|km)(?![a-z])", "postcontrast"),
-        (r"post[-_ ]?(contrast|gd|gad|gado|km)(?![a-z])", "postcontrast"),
-        (r"(pre|non?|without|w/o|w_o)[-_ ]?(contrast|gd|gad|km)(?![a-z])", "native"),
-        (r"post[-_ ]?(op|surg|treat|chemo|rt(?![a-z]))[a-z]*", "scan"),
-        (r"(?<![a-z])(s|syn|synth|fake|pseudo|virtual)ct(?![a-z])", "synthetic ct"),
-        (r"(?<![a-z])(s|syn|synth|fake|pseudo|virtual)mri?(?![a-z])", "synthetic mr"),
-        (r"(?<![a-z])(syn|synth|fake|pseudo|virtual)(?=(t1|t2|pet|flair))", "synthetic"),
-        (r"(?<![a-z])rest(ing)?[-_ ]?(\d+(?![a-z0-9])|state)", "bold"),
-        (r"mp[-_ ]rage", "mprage"),
-        (r"(?<![a-z])pet[-_/ ]?ct(?![a-z])", "pet ct"),
-        (r"cone[-_ ]?beam([-_ ]?ct)?", "cbct"),
-        (r"proton[-_ ]?density", "pdw"),
-        (r"time[-_ ]of[-_ ]flight", "tof"),
-        (r"(?<![a-z0-9])(3|three|tri)[-_ ]?pl(ane)?(?![a-z0-9])", "localizer"),
-        (r"(in|out|out[-_ ]of|opp|opposed|arterial|venous|delayed)[-_ ]?phase", "scan"),
-        (r"inverse[-_ ]?warped", "inversewarped"),
-        (r"((?<![a-z])i|ultra|low|half|quarter|full|normal|standard)[-_ ]?dose(?![a-z])", "scan"),
-        (r"grad[-_ ]?warp|(b1|bias)[-_ ]?(field)?[-_ ]?corr[a-z]*", "scan"),
-        (r"(gre|spin[-_ ]?echo)?[-_ ]?field[-_ ]?map[a-z]*|gre[-_ ]field", "fieldmap"),
-    )
+_PHRASES = (
+    (r"dark[^a-z0-9]?fluid|da[^a-z0-9]fl(?![a-z0-9])", "flair"),
+    (r"t2[-_ ]?(\*|star(?![a-z]))", "t2star"),
+    (r"\+ ?c(?![a-z0-9])|(?<![a-z0-9])c ?\+|\+ ?(gd|gad|km)(?![a-z])", "postcontrast"),
+    (r"post[-_ ]?(contrast|gd|gad|gado|km)(?![a-z])", "postcontrast"),
+    (r"(pre|non?|without|w/o|w_o)[-_ ]?(contrast|gd|gad|km)(?![a-z])", "native"),
+    (r"post[-_ ]?(op|surg|treat|chemo|rt(?![a-z]))[a-z]*", "scan"),
+    (r"(?<![a-z])(s|syn|synth|fake|pseudo|virtual)ct(?![a-z])", "synthetic ct"),
+    (r"(?<![a-z])(s|syn|synth|fake|pseudo|virtual)mri?(?![a-z])", "synthetic mr"),
+    (r"(?<![a-z])(syn|synth|fake|pseudo|virtual)(?=(t1|t2|pet|flair))", "synthetic"),
+    (r"(?<![a-z])rest(ing)?[-_ ]?(\d+(?![a-z0-9])|state)", "bold"),
+    (r"mp[-_ ]rage", "mprage"),
+    (r"(?<![a-z])pet[-_/ ]?ct(?![a-z])", "pet ct"),
+    (r"cone[-_ ]?beam([-_ ]?ct)?", "cbct"),
+    (r"proton[-_ ]?density", "pdw"),
+    (r"time[-_ ]of[-_ ]flight", "tof"),
+    (r"(?<![a-z0-9])(3|three|tri)[-_ ]?pl(ane)?(?![a-z0-9])", "localizer"),
+    (r"(in|out|out[-_ ]of|opp|opposed|arterial|venous|delayed)[-_ ]?phase", "scan"),
+    (r"inverse[-_ ]?warped", "inversewarped"),
+    (r"((?<![a-z])i|ultra|low|half|quarter|full|normal|standard)[-_ ]?dose(?![a-z])", "scan"),
+    (r"grad[-_ ]?warp|(b1|bias)[-_ ]?(field)?[-_ ]?corr[a-z]*", "scan"),
+    (r"(gre|spin[-_ ]?echo)?[-_ ]?field[-_ ]?map[a-z]*|gre[-_ ]field", "fieldmap"),
 )
 """Terms of several words, or with other signs than letters and digits, and the word for each."""
 
-_ANY_PHRASE = re.compile("|".join(pattern.pattern for pattern, _ in _PHRASES), re.IGNORECASE)
+_ANY_PHRASE = re.compile("|".join(pattern for pattern, _ in _PHRASES), re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[0-9])(?=[A-Z][a-z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _ACRONYM = re.compile(r"([A-Z0-9]{2,})[a-z]+")
@@ -100,7 +97,7 @@ def read_text(
 def _read_text(text: str, by: str, is_description: bool, weight: Weight) -> tuple[Statement, ...]:
     if _ANY_PHRASE.search(text):
         for pattern, word in _PHRASES:
-            text = pattern.sub(word, text)
+            text = re.sub(pattern, f" {word} ", text, flags=re.IGNORECASE)  # compiled on first use
     pieces = [piece for word in _WORD.findall(text) for piece in _pieces(word)]
     if not any(piece.role for piece in pieces):
         return ()

@@ -75,7 +75,12 @@ def run(root: Path, name: str, cores: Sequence[int], inference: str) -> Run:
     command += ["--model", str(root / f"{name}.safetensors"), "--output", str(root / "results")]
     command += ["--device", "cpu", "--threads", str(len(cores)), "--inference", inference]
     command += ["--overwrite", "--report", str(report)]
-    environment = {**marked(marks), "XDG_CACHE_HOME": str(root / "cache")}
+    environment = {
+        **marked(marks),
+        "XDG_CACHE_HOME": str(root / "cache"),
+        "PYTHONPYCACHEPREFIX": str(root / "compiled"),  # modules as pip leaves them
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
     allowed = os.sched_getaffinity(0)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     os.sched_setaffinity(0, cores)

@@ -25,6 +25,8 @@ MARKS: dict[str, list[tuple[str, str, str]]] = {
     "engine.cpu.openvino": [
         ("OpenVino.compiled", BEFORE, "network to be compiled"),
         ("OpenVino.compiled", AFTER, "network compiled"),
+        ("CompiledModel.into", BEFORE, "first patch begun"),
+        ("CompiledModel.into", AFTER, "first patch computed"),
     ],
     "engine.cpu.session": [
         ("session", BEFORE, "network to be compiled"),
