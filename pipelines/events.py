@@ -117,6 +117,27 @@ Event: TypeAlias = (
 Listen: TypeAlias = Callable[[Event], None]
 
 
+class Thinning:
+    """Selection of the events worth sending to another process.
+
+    Of a study's patches it takes the first report, the last one, and those between at a pause.
+    seconds: that pause.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._next = clock()
+
+    def takes(self, event: object) -> bool:
+        """Return whether to send an event now."""
+        if not isinstance(event, TilesDone) or event.done in (0, event.total):
+            return True
+        if (now := self._clock()) < self._next:
+            return False
+        self._next = now + self._seconds
+        return True
+
+
 class Pace:
     """Estimates the time left by input bytes, the only measure known before a study is read.
 
