@@ -60,6 +60,8 @@ class StudyStarted:
 class TilesDone:
     """Progress of a study's patches; 0 is reported once, before the first.
 
+    A process of its own per device reports at most ten patches a second, and always the last one.
+
     study: its name. done, total: patches. unit: their unit; percent for whole-volume inference.
     volume, volumes: number of the current volume, from 1, and of all, which are translated one by
     one.
@@ -118,10 +120,9 @@ Listen: TypeAlias = Callable[[Event], None]
 
 
 class Thinning:
-    """Selection of the events worth sending to another process.
+    """Selection of the events to send to another process: all but some reports of patches.
 
-    Of a study's patches it takes the first report, the last one, and those between at a pause.
-    seconds: that pause.
+    seconds: shortest pause between such reports; the first and the last of a study always pass.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
