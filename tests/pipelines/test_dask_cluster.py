@@ -224,7 +224,7 @@ def test_a_worker_that_hangs_costs_no_study(tmp_path: Path, world: World) -> Non
 
     for seed in range(30):
         scan(world.inputs / "more" / f"{seed}.nii", seed=seed, shape=(40, 40, 40))
-    soon = ("env", "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL=5s")
+    soon = ("env", "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL=30s")
     with dask_workers(tmp_path, 2, soon) as address, distributed.Client(address) as client:
         workers: dict[str, int] = client.run(os.getpid)
         options = ["--scheduler", address, "--device", "cpu", "--report", str(world.report)]
