@@ -30,7 +30,7 @@ from .events import (
     Event,
     Remark,
     StudyStarted,
-    TilesDone,
+    Thinning,
     Worked,
 )
 from .program import program_version
@@ -229,7 +229,7 @@ class _Reporter:
         self._order, self._wish = order, wish
         self._worker: Any = distributed.get_worker()
         self._has_begun = False
-        self._next = 0.0
+        self._thinning = Thinning(POLL_SECONDS)
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -239,16 +239,14 @@ class _Reporter:
                 pass
             case Remark() if not self._has_begun:
                 pass  # the client has made it for all shards
-            case TilesDone(_, done, total):
-                if done in (0, total) or time.monotonic() > self._next:
-                    self._next = time.monotonic() + POLL_SECONDS
-                    self._send(event)
             case StudyStarted(planned):
                 self._send(str(planned.study.name))
             case DeviceOpened(device, note):
                 self._send(DeviceOpened(f"{device} on {socket.gethostname()}", note))
-            case _:
+            case _ if self._thinning.takes(event):
                 self._send(event)
+            case _:
+                pass
         self._wish.check()
 
     def _send(self, news: Event | str) -> None:

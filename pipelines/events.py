@@ -60,6 +60,8 @@ class StudyStarted:
 class TilesDone:
     """Progress of a study's patches; 0 is reported once, before the first.
 
+    A process of its own per device reports at most ten patches a second, and always the last one.
+
     study: its name. done, total: patches. unit: their unit; percent for whole-volume inference.
     volume, volumes: number of the current volume, from 1, and of all, which are translated one by
     one.
@@ -115,6 +117,26 @@ Event: TypeAlias = (
     Remark | BatchStarted | Tuning | DeviceOpened | StudyStarted | TilesDone | Worked | StudyDone
 )
 Listen: TypeAlias = Callable[[Event], None]
+
+
+class Thinning:
+    """Selection of the events to send to another process: all but some reports of patches.
+
+    seconds: shortest pause between such reports; the first and the last of a study always pass.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._next = clock()
+
+    def takes(self, event: object) -> bool:
+        """Return whether to send an event now."""
+        if not isinstance(event, TilesDone) or event.done in (0, event.total):
+            return True
+        if (now := self._clock()) < self._next:
+            return False
+        self._next = now + self._seconds
+        return True
 
 
 class Pace:

@@ -59,6 +59,13 @@ class StudyAssigned:
 
 
 @dataclass(frozen=True, slots=True)
+class Happened:
+    """Message to the supervisor: events, in their order."""
+
+    events: "tuple[Event, ...]"
+
+
+@dataclass(frozen=True, slots=True)
 class ResultMade:
     """Message to the supervisor: an entry for the manifest, which only the supervisor writes."""
 
@@ -81,4 +88,4 @@ class Ended:
 
 BatchOrder: TypeAlias = StudyAssigned | ResultRecorded | StopWork | StopStoring | JobAssigned
 QueueOrder: TypeAlias = Begin | FinishJobs | StopWork
-BatchNews: TypeAlias = "Event | StudyRequested | ResultMade | Ended"
+BatchNews: TypeAlias = Happened | StudyRequested | ResultMade | Ended

@@ -6,6 +6,7 @@ the process that owns the manifest. When that process is gone, the worker ends.
 
 import os
 import threading
+import time
 from collections import abc
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from ...engine.generator import AnyGenerator
 from ...engine.network.graph import Network
 from ...engine.network.layers import Triple
 from ...engine.options import Precision, Progress
-from ..events import DeviceOpened
+from ..events import DeviceOpened, Event, Thinning, Worked
 from ..host.processes import release_output
 from ..report.report import StudyReport
 from ..results.manifest import ManifestEntry
@@ -28,6 +29,7 @@ from .messages import (
     BatchNews,
     BatchOrder,
     Ended,
+    Happened,
     JobAssigned,
     ResultMade,
     ResultRecorded,
@@ -41,6 +43,9 @@ from .pipeline import Concurrency
 from .process import Channel
 from .source import JobKind, JobSource
 from .worker import Worker
+
+_PATCHES_SECONDS = 0.1
+"""Pause between reports of a study's patches: bars are not drawn more often."""
 
 
 class PipeSource(JobSource):
@@ -150,7 +155,8 @@ class PipeWorker:
             progress: Progress,
         ) -> abc.Generator[AnyGenerator]:
             with self.open_network(network, device, patch, precision, progress) as generator:
-                channel.send(DeviceOpened(generator.device))  # before a study can end the process
+                # Before a study can end the process.
+                channel.send(Happened((DeviceOpened(generator.device),)))
                 yield generator
 
         return Networks(self.device, keeps=keeps, is_halved=True, open_network=opened)
@@ -164,9 +170,27 @@ class PipeWorker:
         worker = Worker(networks, source, lambda: self.concurrency)
         threading.Thread(target=source.obey, args=(worker,), daemon=True).start()
         try:
-            for event in worker.run():
-                channel.send(event)
+            for events in bundled(worker.run()):
+                channel.send(Happened(events))
         except (EngineError, DeviceLostError) as error:
             source.reclaim(str(error))
             return None
         return source
+
+
+def bundled(
+    events: abc.Iterable[Event], clock: abc.Callable[[], float] = time.monotonic
+) -> abc.Iterator[tuple[Event, ...]]:
+    """Yield the events that the supervisor needs, in bundles.
+
+    A study has spans of work and a report for each of its patches, and a message takes 0.1 ms on
+    either side. Spans go with the next event of another kind, as in `BatchEvents`.
+    """
+    thinning, bundle = Thinning(_PATCHES_SECONDS, clock), list[Event]()
+    for event in filter(thinning.takes, events):
+        bundle.append(event)
+        if not isinstance(event, Worked):
+            yield tuple(bundle)
+            bundle.clear()
+    if bundle:
+        yield tuple(bundle)

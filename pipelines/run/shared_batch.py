@@ -20,6 +20,7 @@ from .messages import (
     BatchNews,
     BatchOrder,
     Ended,
+    Happened,
     ResultMade,
     ResultRecorded,
     StopStoring,
@@ -168,8 +169,9 @@ class SharedBatch:
                 self._at_work[process].trouble = trouble
                 if not (trouble or self._awaits_ends):  # in trouble, a successor needs the GPU
                     self._supervisor.let_go(process)
-            case _:
-                self._note(process, news)
+            case Happened(events):
+                for event in events:
+                    self._note(process, event)
 
     def _on_end(self, process: str, status: int, _seconds: float) -> Restart:
         """Requeue the studies that a process had claimed, unless the batch stops."""

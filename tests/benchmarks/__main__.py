@@ -138,6 +138,7 @@ BENCHMARKS = (
     Benchmark("spread_of_the_sample", ("spread_of_the_sample.json",), (*CPU, "pipelines/study")),
     Benchmark("queue_measures", ("queue_measures.json",), QUEUE, "other", "PostgreSQL, root"),
     Benchmark("queue_chaos", ("queue_chaos.json",), QUEUE, "other", "PostgreSQL"),
+    Benchmark("dask_cost", ("dask_cost.json",), ("pipelines/dask_cluster.py", "pipelines/run")),
     Benchmark("dask_kills", ("dask_kills.json",), ("pipelines/dask_cluster.py", "pipelines/run")),
     Benchmark("simulated_month", ("simulated_month.json",), QUEUE, "other", "PostgreSQL, gcc"),
     Benchmark("queue_trials", ("queue_trials.json",), QUEUE, "other", "PostgreSQL, root, faketime"),

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,13 @@ from support.translate_world import COMMAND, World, one_sentence, without_privil
 from support.waiting import eventually, wait_for
 
 from cuda_cyclegan.engine.model.model_file import load_model
+from cuda_cyclegan.io.files.locks import wait_for_lock
 from cuda_cyclegan.pipelines import dask_cluster, dask_worker
 from cuda_cyclegan.pipelines.errors import PipelineError
 from cuda_cyclegan.pipelines.program import program_version
 from cuda_cyclegan.pipelines.request import Request
 from cuda_cyclegan.pipelines.results.manifest import Manifest, load
+from cuda_cyclegan.pipelines.results.record_folder import found_record
 from cuda_cyclegan.pipelines.results.sharers import Sharers
 
 STUDIES = [f"{number:02}.nii" for number in range(12)]
@@ -213,8 +215,29 @@ def test_a_killed_worker_costs_no_study(tmp_path: Path, world: World) -> None:
             _, error = running.communicate()
         assert running.returncode == 0, error
         eventually(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2)
-    assert len(world.rows()) == len(STUDIES) + 30
-    assert {row["status"] for row in world.rows().values()} == {"translated"}
+    assert_all_are_done(world, len(STUDIES) + 30)
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_costs_no_study(tmp_path: Path, world: World) -> None:
+    import distributed
+
+    for seed in range(30):
+        scan(world.inputs / "more" / f"{seed}.nii", seed=seed, shape=(40, 40, 40))
+    soon = ("env", "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL=30s")
+    with dask_workers(tmp_path, 2, soon) as address, distributed.Client(address) as client:
+        workers: dict[str, int] = client.run(os.getpid)
+        options = ["--scheduler", address, "--device", "cpu", "--report", str(world.report)]
+        command = [*COMMAND, *world.arguments(*options)]
+        with started(command, stderr=subprocess.PIPE, text=True) as running:
+            wait_for(running, "translated")
+            with nothing_recorded(world.output):
+                for process in workers.values():
+                    os.kill(process, signal.SIGSTOP)
+            _, error = running.communicate()
+        assert running.returncode == 0, error
+        eventually(lambda: not any(map(runs, workers.values())))
+    assert_all_are_done(world, len(STUDIES) + 30)
 
 
 @pytest.mark.slow
@@ -224,10 +247,11 @@ def test_a_local_cluster_translates_and_takes_no_work_from_outside(world: World)
     arguments = world.arguments(*("--scheduler", "local", "--report", str(world.report)))
     with started([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, env=deadly) as running:
         wait_for(running, "translated")
-        for address, port in listening(running.pid):
-            assert address == "0100007F", "not 127.0.0.1"
-            with pytest.raises(HTTPError, match="404"):
-                urlopen(f"http://127.0.0.1:{port}/json/counts.json")
+        with nothing_recorded(world.output):
+            for address, port in listening(running.pid):
+                assert address == "0100007F", "not 127.0.0.1"
+                with pytest.raises(HTTPError, match="404"):
+                    urlopen(f"http://127.0.0.1:{port}/json/counts.json")
         _, error = running.communicate()
     assert running.returncode == 1, error
     failed = {name: row for name, row in world.rows().items() if row["status"] == "failed"}
@@ -318,6 +342,28 @@ def test_a_worker_of_another_user_is_refused(tmp_path: Path, world: World) -> No
     assert len(load(world.output)) == len(STUDIES)
 
 
+def assert_all_are_done(world: World, count: int) -> None:
+    """Check that all studies of a batch that lost workers have results.
+
+    A worker may be lost between a result and its report; the study is then found up to date.
+    """
+    rows = world.rows().values()
+    assert len(rows) == count
+    assert {"translated"} <= {row["status"] for row in rows} <= {"translated", "up to date"}
+    entries = load(world.output).values()
+    assert [entry.status for entry in entries] == ["written"] * count
+
+
+@contextmanager
+def nothing_recorded(output: Path) -> Generator[None]:
+    """Keep the shards of a batch from recording results, so that it does not end in the block."""
+    record = found_record(output)
+    assert record is not None
+    with (record / "append.lock").open("r+b") as turn:
+        wait_for_lock(turn.fileno())
+        yield
+
+
 @contextmanager
 def of_another_user(path: Path, mode: int = 0o700) -> Generator[None]:
     """Give a path to another user during the block."""
@@ -339,9 +385,10 @@ def one_error(done: "subprocess.CompletedProcess[str]") -> str:
 
 def listening(process: int) -> list[tuple[str, int]]:
     """Return the addresses and ports of the IPv4 and IPv6 sockets on which a process listens."""
-    files = [
-        file.readlink().name for file in Path(f"/proc/{process}/fd").iterdir() if file.is_symlink()
-    ]
+    files: list[str] = []
+    for file in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            files.append(file.readlink().name)
     rows = [
         line.split()
         for table in ("tcp", "tcp6")

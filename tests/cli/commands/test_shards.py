@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -32,6 +33,7 @@ from cuda_cyclegan.pipelines.results.sharers import WORKERS, Sharers
 from cuda_cyclegan.pipelines.shard import Shard
 
 STUDIES = [f"{letter}.nii" for letter in "abcdefgh"]
+PAGE = (Path(__file__).parents[3] / "docs" / "cluster.md").read_text("utf-8")
 
 
 @pytest.fixture
@@ -260,6 +262,24 @@ def test_shards_go_to_other_processes_as_pickles(world: World) -> None:
     parts = shards(world.inputs, world.model, world.output, 2, device="cpu")
     reports = [translate_shard(pickle.loads(pickle.dumps(part))) for part in parts]
     assert sorted(row.name for report in reports for row in report.studies) == STUDIES
+    assert world.kept_statuses() == dict.fromkeys(STUDIES, "translated")
+
+
+@pytest.mark.slow
+def test_lines_of_the_page_for_joblib_translate_every_study(world: World) -> None:
+    [lines] = re.findall(r"\n(import cuda_cyclegan as cc\n.*?)\n\nimport ray", PAGE, re.DOTALL)
+    paths = {
+        "/data/scans": world.inputs,
+        "/data/t1-to-t2.safetensors": world.model,
+        "/data/results": world.output,
+    }
+    for stated, path in paths.items():
+        assert stated in lines
+        lines = lines.replace(stated, str(path))
+    program = world.inputs.with_name("program.py")
+    program.write_text(lines)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     assert world.kept_statuses() == dict.fromkeys(STUDIES, "translated")
 
 
