@@ -542,7 +542,9 @@ def _on_grid(kernel: int, stride: int, dilation: int) -> tuple[int, int] | None:
 _ONES, _ZEROS = (1, 1, 1), (0, 0, 0)
 
 
-def _between(*layers: tuple[str, Layer], into: int = 4, out: int = 4) -> Graph:
+def _between(
+    *layers: tuple[str, Layer] | tuple[str, Layer, tuple[str, ...]], into: int = 4, out: int = 4
+) -> Graph:
     """Layers after a convolution and a norm, and before a last convolution."""
     before = ("a", _conv("a", 1, into)), ("norm", InstanceNorm(into)), ("relu", Relu())
     return chain(1, *before, *layers, ("leave", _conv("leave", out, 1)))
@@ -589,6 +591,28 @@ OFF_GRID = {
         ("pool", Pool("largest", _DOUBLE, _DOUBLE, _ONES)),
         ("near", Upsample("nearest", _DOUBLE)),
         ("cut", Crop(_ONES, _ONES)),
+    ),
+    "reflected at one end, by other blocks": chain(
+        1,
+        ("a", _conv("a", 1, 4)),
+        ("pad", Pad("reflect", _ZEROS, (5, 0, 0))),
+        ("pool", Pool("largest", (3, 3, 3), _ONES, (0, 1, 1))),
+        ("cut", Crop((3, 0, 0), _ZEROS)),
+        ("leave", _conv("leave", 4, 1)),
+    ),
+    "transposed map that a norm reads, too": _between(
+        ("b", Conv3d(4, 4, (3, 3, 3), "b.weight")),
+        ("inner", LeakyRelu(0.1)),
+        ("t", ConvTranspose3d(4, 4, (3, 3, 3), "t.weight", None, _ONES, _ONES)),
+        ("even", InstanceNorm(4), ("inner",)),
+        ("sum", Add(), ("t", "even")),
+        ("pad", Pad("zero", _ONES, _ONES)),
+    ),
+    "border wider than a halo, of a map read twice": _between(
+        ("wide", Pad("replicate", (3, 3, 3), (3, 3, 3))),
+        ("b", Conv3d(4, 4, (3, 3, 3), "b.weight")),
+        ("cut", Crop(_DOUBLE, _DOUBLE)),
+        ("sum", Add(), ("cut", "relu")),
     ),
     "convolution without padding, padded": _between(
         ("b", Conv3d(4, 4, (3, 5, 3), "b.weight")), ("pad", Pad("reflect", (1, 2, 1), (1, 2, 1)))
