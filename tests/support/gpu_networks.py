@@ -608,6 +608,14 @@ OFF_GRID = {
         ("sum", Add(), ("t", "even")),
         ("pad", Pad("zero", _ONES, _ONES)),
     ),
+    "group norm of joined channels": _between(
+        ("b", Conv3d(4, 3, (3, 3, 3), "b.weight")),
+        ("c", Conv3d(4, 2, (3, 3, 3), "c.weight"), ("relu",)),
+        ("join", Concat(), ("b", "c")),
+        ("grouped", GroupNorm(5, 1)),
+        ("pad", Pad("zero", _ONES, _ONES)),
+        out=5,
+    ),
     "border wider than a halo, of a map read twice": _between(
         ("wide", Pad("replicate", (3, 3, 3), (3, 3, 3))),
         ("b", Conv3d(4, 4, (3, 3, 3), "b.weight")),

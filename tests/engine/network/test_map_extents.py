@@ -8,7 +8,15 @@ from support.random_graphs import random_graph
 
 from cuda_cyclegan.engine.errors import PatchShapeError
 from cuda_cyclegan.engine.network.graph import INPUT, Graph
-from cuda_cyclegan.engine.network.layers import ZEROS, ConvTranspose3d, Crop, Pool, added, triple
+from cuda_cyclegan.engine.network.layers import (
+    ZEROS,
+    ConvTranspose3d,
+    Crop,
+    Pool,
+    Upsample,
+    added,
+    triple,
+)
 from cuda_cyclegan.engine.network.map_extents import MapExtents, Margins, map_extents, margins
 
 UP = ConvTranspose3d(1, 1, (3, 3, 3), "up.weight", None, (2, 2, 2))
@@ -62,6 +70,17 @@ def test_margins_count_voxels_of_the_volume() -> None:
     )
     assert map_extents(cut)["quarter"].excess == (-1, 1, -1)
     assert margins(cut) == Margins(beyond=(0, 4, 0), short=(4, 0, 4))
+
+
+def test_margins_are_whole_voxels_of_the_volume() -> None:
+    fine = chain(
+        1,
+        ("near", Upsample("nearest", (2, 2, 2))),
+        ("cut", Crop(ZEROS, (1, 1, 1))),
+        ("back", Pool("mean", (1, 1, 1), (2, 2, 2))),
+    )
+    assert map_extents(fine)["cut"] == MapExtents((2, 2, 2), (-1, -1, -1))
+    assert margins(fine) == Margins(short=(1, 1, 1))
 
 
 def test_a_graph_that_does_not_keep_extents_has_none() -> None:
