@@ -1,14 +1,15 @@
 """Whole-volume inference: which networks support it, and what it needs on a GPU."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from .errors import PatchShapeError
-from .network.graph import Graph, Node, TensorShape, times
-from .network.layers import TWOS, Conv3d, Pad, Triple, divided_up, kind_of, multiplied, triple
+from .network.graph import Graph, times
+from .network.layers import Triple, divided_up, multiplied
+from .network.map_extents import map_extents
 
 VOLUMES_AT_A_TIME = 3
 """Whole volumes on a GPU at a time: one is copied in, one computed, one copied out."""
@@ -62,49 +63,12 @@ def padded_extents(graph: Graph, extents: Triple) -> Triple:
     return padded
 
 
-_EDGES = 24, 48
-"""Strides along each axis of two trial volumes, of which one is twice the other."""
-
-
 def volume_refusal(graph: Graph) -> str | None:
-    """Return why a network has no form for a volume in blocks; None if it has one.
-
-    Each feature map must have the volume's grid, made coarser by whole factors, so that its blocks
-    are adjacent; a padding may grow it for the convolution that follows.
-    """
+    """Return why a network has no form for a volume in blocks; None if it has one."""
     if graph.patch is not None:
         return f"it was exported for patches of {times(graph.patch)} only"
     try:
-        small, large = (_shapes(graph, edge) for edge in _EDGES)
+        map_extents(graph)
     except PatchShapeError as error:
         return str(error)
-    for node in graph.nodes:
-        if not _has_form(graph, node, small, large):
-            before, after = (times(small[name].extents) for name in (node.inputs[0], node.name))
-            kind = f"layer {node.name} ({kind_of(node.layer)})"
-            return f"{kind} makes {after} voxels of {before}, which blocks do not divide evenly"
     return None
-
-
-def _shapes(graph: Graph, edge: int) -> dict[str, TensorShape]:
-    extents = triple(edge * step for step in graph.stride)
-    graph.check_patch(extents)
-    return graph.shapes(extents)
-
-
-def _has_form(
-    graph: Graph,
-    node: Node,
-    small: Mapping[str, TensorShape],
-    large: Mapping[str, TensorShape],
-) -> bool:
-    def is_on_grid(name: str) -> bool:
-        return multiplied(TWOS, small[name].extents) == large[name].extents
-
-    match node.layer:
-        case Pad():
-            readers = [other.layer for other in graph.nodes if node.name in other.inputs]
-            ends = node.name != graph.output and is_on_grid(node.inputs[0])
-            return ends and all(isinstance(r, Conv3d) and not any(r.padding) for r in readers)
-        case _:
-            return is_on_grid(node.name)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import lcm, prod
 
 from ..network.layers import Triple, divided_up, multiplied, triple
+from ..network.map_extents import Margins
 
 _LONGEST, _STEPS = 128, (16, 20)
 """Largest extent of a block, and the two steps of one of which its extent is a multiple, unless the
@@ -114,22 +115,35 @@ class BlockRun:
         return range(self.first, self.first + self.count * self.apart, self.apart)
 
 
-def grid_of(extents: Triple, stride: Triple) -> BlockGrid:
+_NO_MARGINS = Margins()
+
+
+def grid_of(extents: Triple, stride: Triple, margins: Margins = _NO_MARGINS) -> BlockGrid:
     """Return the blocks of a volume (D, H, W) whose extents are multiples of the network's stride.
 
-    They depend on nothing else, so results do not, either. A few sizes cover all volumes, because
-    convolutions are tuned for each size.
+    They depend on nothing else but the margins of the network's maps, so results do not, either. A
+    few sizes cover all volumes, because convolutions are tuned for each size. Blocks cover every
+    map, and each of them holds voxels of every map.
     """
-    sizes = zip(extents, stride, strict=True)
-    return BlockGrid(extents, triple(_block_extent(extent, step) for extent, step in sizes))
+    sizes = zip(extents, stride, margins.beyond, margins.short, strict=True)
+    block = triple(_block_extent(*along) for along in sizes)
+    return BlockGrid(extents, block)
 
 
-def _block_extent(extent: int, stride: int) -> int:
+def _block_extent(extent: int, stride: int, beyond: int, short: int) -> int:
     steps = [lcm(stride, step) for step in _STEPS]
     longest = max(_LONGEST, steps[0])
-    offered = {block for step in steps for block in range(step, longest + 1, step)}
+    usual = {block for step in steps for block in range(step, longest + 1, step)}
+    others = range(stride, longest + extent + beyond + stride, stride)  # of which one fits
+
+    def count(block: int) -> int:
+        return -(-(extent + beyond) // block)
 
     def cost(block: int) -> tuple[int, int]:
-        return -(-extent // block) * (block + _BORDER), -block
+        return count(block) * (block + _BORDER), -block
 
-    return min((block for block in offered if block >= min(_SHORTEST, extent)), key=cost)
+    def fits(block: int) -> bool:
+        is_long = block >= min(_SHORTEST, extent)
+        return is_long and count(block) == -(-max(1, extent - short) // block)
+
+    return min(filter(fits, usual), key=cost, default=0) or min(filter(fits, others), key=cost)

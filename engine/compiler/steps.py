@@ -1,7 +1,7 @@
 """Steps of a program, each of which writes one tensor."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, prod
 from typing import Literal, TypeAlias, TypeGuard
 
@@ -474,7 +474,7 @@ class Pointwise:
     target. table: None without a normalisation. sampling: None without. shuffles: whether the
     target is space-to-depth, with cells of 2 x 2 x 2 voxels as 8 groups of channels. around: of
     blocks of a volume, if the source includes a halo around each of them: its first voxel from the
-    block's.
+    block's. excess: of the volume's value before padding, as that of a `Tensor`.
     """
 
     source: TensorView
@@ -492,6 +492,7 @@ class Pointwise:
     combination: Combination = "add"
     shuffles: bool = False
     around: Triple | None = None
+    excess: Triple = field(default=ZEROS, repr=False)
 
     @property
     def target_extents(self) -> Triple:

@@ -1,10 +1,10 @@
 """Operands of steps: tensors and tables on the GPU, and their element types."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import TypeAlias
 
-from ..network.layers import Triple
+from ..network.layers import ZEROS, Triple
 from ..options import Precision
 
 VECTOR_BYTES = 16
@@ -37,7 +37,9 @@ class Tensor:
 
     name: by which memory is planned. extents: (D, H, W). precision: of its numbers. scale: if set,
     the tensor is float and split fp16: each number is stored as two fp16 parts of its product with
-    this power of two, of 8 channels first the high parts, then the low ones.
+    this power of two, of 8 channels first the high parts, then the low ones. excess: of a volume's
+    map, voxels past the grid of its blocks, below 0 if it ends before; not in `repr`, by which what
+    was measured is found again.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Tensor:
     channels: int
     precision: Precision
     scale: float | None = None
+    excess: Triple = field(default=ZEROS, repr=False)
 
     @property
     def bytes(self) -> int:

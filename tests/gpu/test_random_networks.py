@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.gpu_networks import random_network
+from support.gpu_networks import OFF_GRID, random_network
 from support.random_graphs import random_graph
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError
@@ -49,7 +49,8 @@ def a_generator(random: Random) -> Network:
 def a_graph(random: Random, *, for_volumes: bool = False) -> Network:
     """Return a graph of layers in any order."""
     while True:
-        graph = random_graph(random, random.choice(((16, 16, 16), (32, 16, 24))), **LARGEST)
+        patch, off_grid = random.choice(((16, 16, 16), (32, 16, 24))), random.random() < 0.5
+        graph = random_graph(random, patch, **LARGEST, off_grid=off_grid)
         if graph is not None and not (for_volumes and volume_refusal(graph)):
             return random_network(graph, random.randrange(1 << 30))
 
@@ -115,6 +116,22 @@ def test_volumes_at_every_limit(seed: int, folder: Path) -> None:
     network = a_network(random, for_volumes=True)
     precision: Precision = random.choice(("fp16", "fp16", "fp16", "fp32"))
     extents: Any = tuple(random.choice((17, 24, 33, 48, 64, 70, 96, 130)) for _ in range(3))
+    check_at_every_limit(network, precision, extents, random, folder)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("name", OFF_GRID)
+def test_maps_off_the_grid_at_every_limit(name: str, precision: Precision, folder: Path) -> None:
+    network = random_network(OFF_GRID[name], 1)
+    found = check_at_every_limit(network, precision, (78, 150, 128), Random(1), folder)
+    print(name, precision, found)
+    assert found <= {"fp32": 1e-5, "fp16": 5e-3, "bf16": 4e-2}[precision]
+
+
+def check_at_every_limit(
+    network: Network, precision: Precision, extents: Triple, random: Random, folder: Path
+) -> float:
+    """Return the error of a volume beside PyTorch in double; its bytes are equal at every limit."""
     volume = noise(random, (network.graph.in_channels, *extents))
     padded = padded_extents(network.graph, extents)
     behind = [(0, whole - edge) for whole, edge in zip(padded, extents, strict=True)]
@@ -123,7 +140,8 @@ def test_volumes_at_every_limit(seed: int, folder: Path) -> None:
     most = allowed(network, given, wanted, precision)
     depth, height, width = extents
     made, taken = translated(network, volume, precision, folder)
-    assert error(made, wanted[0, :, :depth, :height, :width]) <= most
+    found = error(made, wanted[0, :, :depth, :height, :width])
+    assert found <= most
     with pytest.raises(DeviceMemoryError) as refused:
         translated(network, volume, precision, folder, 1 << 20)
     least = refused.value.wanted
@@ -132,6 +150,7 @@ def test_volumes_at_every_limit(seed: int, folder: Path) -> None:
         again, bytes_taken = translated(network, volume, precision, folder, limit)
         assert bytes_taken <= limit
         assert again.tobytes() == made.tobytes()
+    return found
 
 
 def translated(

@@ -537,3 +537,93 @@ def _on_grid(kernel: int, stride: int, dilation: int) -> tuple[int, int] | None:
     padding = -(-more // 2)
     extra = 2 * padding - more
     return (padding, extra) if padding >= 0 and extra < max(stride, dilation) else None
+
+
+_ONES, _ZEROS = (1, 1, 1), (0, 0, 0)
+
+
+def _between(
+    *layers: tuple[str, Layer] | tuple[str, Layer, tuple[str, ...]], into: int = 4, out: int = 4
+) -> Graph:
+    """Layers after a convolution and a norm, and before a last convolution."""
+    before = ("a", _conv("a", 1, into)), ("norm", InstanceNorm(into)), ("relu", Relu())
+    return chain(1, *before, *layers, ("leave", _conv("leave", out, 1)))
+
+
+def _doubled(up: ConvTranspose3d, *after: tuple[str, Layer]) -> Graph:
+    """A transposed convolution and its norm between halved maps and layers that end on the grid."""
+    down = Conv3d(4, 4, _DOUBLE, "down.weight", None, _DOUBLE)
+    layers = ("down", down), ("inner", InstanceNorm(4)), ("up", up), ("after", InstanceNorm(8))
+    return _between(*layers, ("leaky", LeakyRelu(0.2)), *after, out=8)
+
+
+def _up(kernel: Triple, stride: Triple = _DOUBLE, padding: Triple = _ZEROS) -> ConvTranspose3d:
+    return ConvTranspose3d(4, 8, kernel, "up.weight", "up.bias", stride, padding)
+
+
+OFF_GRID = {
+    "transposed, 2 N + 1, cut after": _doubled(_up((3, 3, 3)), ("cut", Crop(_ZEROS, _ONES))),
+    "transposed, 2 N + 1, cut before": _doubled(_up((3, 3, 3)), ("cut", Crop(_ONES, _ZEROS))),
+    "transposed, 2 N + 1, convolved to 2 N": _doubled(
+        _up((3, 3, 3)), ("b", Conv3d(8, 8, _DOUBLE, "b.weight"))
+    ),
+    "transposed, 2 N - 1, padded": _doubled(
+        _up((3, 3, 3), padding=_ONES), ("pad", Pad("replicate", _ZEROS, _ONES))
+    ),
+    "transposed along two axes, 2 N + 2": _doubled(
+        _up((2, 4, 4)), ("cut", Crop((0, 1, 1), (0, 1, 1)))
+    ),
+    "pool of a padded map": _between(
+        ("pad", Pad("replicate", _ONES, _ONES)), ("pool", Pool("largest", (3, 3, 3), _ONES))
+    ),
+    "pool of a map padded at one end, halved": _between(
+        ("pad", Pad("zero", _ZEROS, _ONES)),
+        ("pool", Pool("mean", (3, 3, 3), _DOUBLE)),
+        ("near", Upsample("nearest", _DOUBLE)),
+    ),
+    "pool without padding, N / 2 - 1": _between(
+        ("pool", Pool("mean", (3, 3, 3), _DOUBLE)),
+        ("far", Upsample("trilinear", _DOUBLE)),
+        ("even", InstanceNorm(4)),
+        ("pad", Pad("reflect", _ONES, _ONES)),
+    ),
+    "pool with padding, N / 2 + 1": _between(
+        ("pool", Pool("largest", _DOUBLE, _DOUBLE, _ONES)),
+        ("near", Upsample("nearest", _DOUBLE)),
+        ("cut", Crop(_ONES, _ONES)),
+    ),
+    "reflected at one end, by other blocks": chain(
+        1,
+        ("a", _conv("a", 1, 4)),
+        ("pad", Pad("reflect", _ZEROS, (5, 0, 0))),
+        ("pool", Pool("largest", (3, 3, 3), _ONES, (0, 1, 1))),
+        ("cut", Crop((3, 0, 0), _ZEROS)),
+        ("leave", _conv("leave", 4, 1)),
+    ),
+    "transposed map that a norm reads, too": _between(
+        ("b", Conv3d(4, 4, (3, 3, 3), "b.weight")),
+        ("inner", LeakyRelu(0.1)),
+        ("t", ConvTranspose3d(4, 4, (3, 3, 3), "t.weight", None, _ONES, _ONES)),
+        ("even", InstanceNorm(4), ("inner",)),
+        ("sum", Add(), ("t", "even")),
+        ("pad", Pad("zero", _ONES, _ONES)),
+    ),
+    "group norm of joined channels": _between(
+        ("b", Conv3d(4, 3, (3, 3, 3), "b.weight")),
+        ("c", Conv3d(4, 2, (3, 3, 3), "c.weight"), ("relu",)),
+        ("join", Concat(), ("b", "c")),
+        ("grouped", GroupNorm(5, 1)),
+        ("pad", Pad("zero", _ONES, _ONES)),
+        out=5,
+    ),
+    "border wider than a halo, of a map read twice": _between(
+        ("wide", Pad("replicate", (3, 3, 3), (3, 3, 3))),
+        ("b", Conv3d(4, 4, (3, 3, 3), "b.weight")),
+        ("cut", Crop(_DOUBLE, _DOUBLE)),
+        ("sum", Add(), ("cut", "relu")),
+    ),
+    "convolution without padding, padded": _between(
+        ("b", Conv3d(4, 4, (3, 5, 3), "b.weight")), ("pad", Pad("reflect", (1, 2, 1), (1, 2, 1)))
+    ),
+}
+"""Layers after which a map has more or fewer voxels than strides make of the volume's."""

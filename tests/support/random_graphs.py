@@ -15,6 +15,7 @@ from cuda_cyclegan.engine.network.layers import (
     Constant,
     Conv3d,
     ConvTranspose3d,
+    Crop,
     Downsample,
     Elu,
     GroupNorm,
@@ -32,6 +33,7 @@ from cuda_cyclegan.engine.network.layers import (
     Tanh,
     Triple,
     Upsample,
+    subtracted,
     triple,
 )
 
@@ -41,6 +43,10 @@ _HALVING = (3, 1), (4, 1), (2, 0)
 """Kernel and padding of convolutions of stride 2."""
 _DOUBLING = (3, 1, 1), (4, 1, 0), (2, 0, 0), (6, 2, 0), (5, 2, 1)
 """Kernel, padding and output padding of transposed ones."""
+_HALVING_OFF_GRID = (3, 0), (5, 1), (2, 1), (4, 0)
+_DOUBLING_OFF_GRID = (3, 0, 0), (3, 1, 0), (4, 0, 0), (2, 1, 0), (5, 1, 0)
+"""The same, of more or fewer voxels than half or twice as many."""
+
 _DEEPEST = 2
 
 
@@ -51,27 +57,22 @@ def random_graph(
     numbers: int = 200_000,
     weights: int = 200_000,
     channels: Sequence[int] = _CHANNELS,
+    off_grid: bool = False,
 ) -> Graph | None:
     """Return a graph for a patch of even extents at both halvings; None if the random layers make
     none.
 
     numbers: of a feature map, at most. weights: of all layers, at most. channels: of its inner
-    layers.
+    layers. off_grid: whether maps may have more or fewer voxels than strides make of the patch.
     """
-    growing = _Growing(random, patch, numbers, weights, channels)
+    growing = _Growing(random, patch, numbers, weights, channels, off_grid=off_grid)
+    usual = growing.convolve, growing.halve, growing.double, growing.join, growing.act, growing.act
     for _ in range(random.randint(2, 8)):
-        random.choice(
-            (
-                growing.convolve,
-                growing.halve,
-                growing.double,
-                growing.join,
-                growing.act,
-                growing.act,
-            )
-        )()
+        random.choice((*usual, growing.leave_grid, growing.fit) if off_grid else usual)()
     while growing.level and growing.double():
         pass
+    if off_grid:
+        growing.fit()
     growing.convolve()
     used = {name for node in growing.nodes for name in node.inputs}
     is_whole = all(node.name in used for node in growing.nodes[:-1])
@@ -82,8 +83,16 @@ class _Growing:
     """A graph to which layers are added; each that does not fit is left out."""
 
     def __init__(
-        self, random: Random, patch: Triple, numbers: int, weights: int, widths: Sequence[int]
+        self,
+        random: Random,
+        patch: Triple,
+        numbers: int,
+        weights: int,
+        widths: Sequence[int],
+        *,
+        off_grid: bool,
     ) -> None:
+        self._off_grid = off_grid
         self._random = random
         self._most_numbers, self._most_weights = numbers, weights
         self._widths = widths
@@ -112,7 +121,8 @@ class _Growing:
 
     def halve(self) -> bool:
         """A convolution of stride 2, a pooling, or a filter."""
-        kernel, padding = self._random.choice(_HALVING)
+        offered = (*_HALVING, *_HALVING_OFF_GRID) if self._off_grid else _HALVING
+        kernel, padding = self._random.choice(offered)
         kind = self._random.randrange(4)
         if self.level == _DEEPEST:
             return False
@@ -120,7 +130,8 @@ class _Growing:
             has_added = self._add_convolution((kernel,) * 3, (2, 2, 2), (padding,) * 3, (1, 1, 1))
         elif kind == 2:
             mode = self._random.choice(("largest", "mean"))
-            has_added = self._add(Pool(mode, (2, 2, 2), (2, 2, 2)))
+            window = (kernel, padding) if self._off_grid else (2, 0)
+            has_added = self._add(Pool(mode, (window[0],) * 3, (2, 2, 2), (window[1],) * 3))
         else:
             has_added = self._add(Downsample(self._random.choice((3, 4)), (2, 2, 2), "replicate"))
         self.level += has_added
@@ -135,7 +146,8 @@ class _Growing:
             has_added = self._add(Upsample(mode, (2, 2, 2)))
         else:
             into, out, groups = self._ends()
-            kernel, padding, extra = self._random.choice(_DOUBLING)
+            offered = (*_DOUBLING, *_DOUBLING_OFF_GRID) if self._off_grid else _DOUBLING
+            kernel, padding, extra = self._random.choice(offered)
             name = f"{len(self.nodes)}.weight"
             has_added = self._add(
                 ConvTranspose3d(
@@ -151,6 +163,41 @@ class _Growing:
                 )
             )
         self.level -= has_added
+        return has_added
+
+    def leave_grid(self) -> bool:
+        """A convolution, a pool, a border or a cut that changes the extents by a few voxels."""
+
+        def few() -> Triple:
+            return triple(self._random.choice((0, 1, 1, 2)) for _ in range(3))
+
+        match self._random.randrange(4):
+            case 0:
+                return self._add_convolution((3, 3, 3), (1, 1, 1), few(), (1, 1, 1))
+            case 1:
+                mode, counts = self._random.choice(("largest", "mean")), self._random.random() < 0.5
+                return self._add(Pool(mode, (3, 3, 3), (1, 1, 1), few(), counts))
+            case 2:
+                modes = "reflect", "replicate", "zero", Constant(0.5)
+                return self._add(Pad(self._random.choice(modes), few(), few()))
+            case _:
+                return self._add(Crop(few(), few()))
+
+    def fit(self) -> bool:
+        """A border and a cut, at either end, that bring a map back to the extents of its level."""
+        level = triple(extent >> self.level for extent in self._patch)
+        missing = subtracted(level, self._shapes[self._last].extents)
+        before = triple(self._random.choice((0, number // 2, number)) for number in missing)
+        ends = before, subtracted(missing, before)
+        grown, cut = (
+            [triple(max(0, sign * number) for number in end) for end in ends] for sign in (1, -1)
+        )
+        has_added = False
+        if any((*grown[0], *grown[1])):
+            modes = "reflect", "replicate", "zero", Constant(0.5)
+            has_added = self._add(Pad(self._random.choice(modes), grown[0], grown[1]))
+        if any((*cut[0], *cut[1])):
+            has_added = self._add(Crop(cut[0], cut[1]))
         return has_added
 
     def join(self) -> bool:

@@ -4,6 +4,7 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,9 @@ from cuda_cyclegan.engine.cuda.volume.program import (
     PlacedVolume,
     StagedCopies,
 )
-from cuda_cyclegan.engine.network.graph import Network
-from cuda_cyclegan.engine.network.layers import FloatArray
+from cuda_cyclegan.engine.network.graph import Graph, Network
+from cuda_cyclegan.engine.network.layers import FloatArray, Triple, triple
+from cuda_cyclegan.engine.network.map_extents import margins
 from cuda_cyclegan.engine.options import Precision
 
 
@@ -104,6 +106,19 @@ class VolumeOnCpu:
         made = np.empty((self.channels[1], *self.grid.extents), np.float32)
         ctypes.memmove(made.ctypes.data, placed.at(TRANSLATED), made.nbytes)
         return made
+
+
+def grid_for(graph: Graph, extents: Triple, block: Triple) -> BlockGrid:
+    """Blocks at least as large as `block`, each of which holds voxels of all maps of a graph."""
+    ends, step = margins(graph), graph.stride
+
+    def fitting(axis: int) -> int:
+        past = extents[axis] + ends.beyond[axis]
+        within = max(1, extents[axis] - ends.short[axis])
+        sizes = count(block[axis], step[axis])
+        return next(size for size in sizes if -(-past // size) == -(-within // size))
+
+    return BlockGrid(extents, triple(map(fitting, range(3))))
 
 
 def volume_on_cpu(

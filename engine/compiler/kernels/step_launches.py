@@ -7,7 +7,7 @@ from ctypes import Structure, sizeof
 from dataclasses import dataclass, replace
 from math import prod
 
-from ...network.layers import Triple, multiplied, triple
+from ...network.layers import ZEROS, Triple, added, multiplied, triple
 from ..blocks import BlockGrid, BlockRun
 from ..gpu_properties import GpuProperties
 from ..kernel_source import structure
@@ -164,17 +164,21 @@ class _LaunchedBlocks:
     run: BlockRun
     stored: BlockGrid | None
 
-    def argument(self, level: Triple, plane: int = 0) -> Structure:
-        """Return the kernel argument for blocks with extents `level` at their resolution."""
-        return _blocks(self.grid, self.run, level, plane)
+    def argument(self, level: Triple, plane: int = 0, excess: Triple = ZEROS) -> Structure:
+        """Return the kernel argument for blocks with extents `level` at their resolution; excess:
+        voxels of the map past their grid.
+        """
+        return _blocks(self.grid, self.run, level, plane, excess)
 
-    def source_argument(self, level: Triple, stored_level: Triple) -> Structure:
+    def source_argument(
+        self, level: Triple, stored_level: Triple, excess: Triple = ZEROS
+    ) -> Structure:
         """Return the argument of the blocks that it reads; stored_level: extents of the blocks of a
         map, of which it gets the address of the first.
         """
         if self.stored is None:
-            return self.argument(level)
-        return _blocks(self.stored, BlockRun(0, 1), stored_level)
+            return self.argument(level, excess=excess)
+        return _blocks(self.stored, BlockRun(0, 1), stored_level, excess=excess)
 
 
 def _convolution(
@@ -220,11 +224,11 @@ def _measuring(
     step: Statistics, at: Addresses, gpu: GpuProperties, blocks: _LaunchedBlocks, scratch: int
 ) -> Launch:
     launch, source = measure(step, at, gpu, scratch, None), step.source
-    level = source.extents
+    level, excess = source.extents, source.tensor.excess
     if source.shuffled:
-        level = triple(extent // 2 for extent in level)
+        level, excess = (triple(extent // 2 for extent in voxels) for voxels in (level, excess))
     launch = replace(launch, grid=(*launch.grid[:2], blocks.run.count))
-    return _in_blocks(launch, blocks=blocks.argument(level))
+    return _in_blocks(launch, blocks=blocks.argument(level, excess=excess))
 
 
 def _packing(step: Pack, at: Addresses, blocks: _LaunchedBlocks) -> Launch:
@@ -243,8 +247,8 @@ def _pass(
     level = step.source.extents
     return _in_blocks(
         pointwise(step, lambda name: at(name) - beyond.get(name, 0), gpu),
-        blocks=blocks.argument(step.extents),
-        source_blocks=blocks.source_argument(level, level),
+        blocks=blocks.argument(step.extents, excess=step.excess),
+        source_blocks=blocks.source_argument(level, level, step.source.tensor.excess),
         source_around=_around(step.source, step.around),
         source_copy=_to_copy(step.source, at, copy_of),
         residual_copy=_to_copy(step.residual, at, copy_of),
@@ -308,15 +312,19 @@ def _of_blocks(view: TensorView, run: BlockRun) -> TensorView:
     return replace(view, tensor=replace(view.tensor, batch=run.count))
 
 
-def _blocks(grid: BlockGrid, run: BlockRun, level: Triple, plane: int = 0) -> Structure:
-    """Return the kernel argument of blocks that have the extents `level` at its resolution."""
+def _blocks(
+    grid: BlockGrid, run: BlockRun, level: Triple, plane: int = 0, excess: Triple = ZEROS
+) -> Structure:
+    """Return the kernel argument of blocks that have the extents `level` at its resolution; excess:
+    voxels of the map past their grid.
+    """
     return structure("blocks.cuh", "Blocks")(
         first=run.first,
         apart=run.apart,
         plane=plane,
         counts=grid.counts[1:],
         extents=level,
-        volume=grid.volume_at(level),
+        volume=added(grid.volume_at(level), excess),
         shares=tuple((1 << 31) // extent + 1 for extent in level),
     )
 

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from msgspec import structs
 
-from ...network.graph import INPUT, Graph, Network, Node, TensorShape
+from ...network.graph import INPUT, Network
 from ...network.layers import (
-    Downsample,
+    ZEROS,
     FloatArray,
     Layer,
     Pad,
@@ -30,6 +29,7 @@ from ..tensors import (
     stored_channels,
 )
 from ..weight_layout import PackedWeight
+from .block_maps import BlockMaps
 from .fusion import fused
 from .split_fp16 import CHANNELS, scales
 
@@ -37,22 +37,6 @@ _LARGEST_VOLUME = 1024
 """Edge of the largest volume for which bounds of values are guaranteed; beyond it a number may
 overflow, which a run reports, if nearly all voxels of a feature map are alike.
 """
-
-
-def _block_shapes(graph: Graph, block: Triple) -> dict[str, TensorShape]:
-    """Return the shape of every node's tensor for one block, which may be smaller than its mirrored
-    border.
-    """
-    nodes = tuple(Node(n.name, _unmirrored(n.layer), n.inputs) for n in graph.nodes)
-    return Graph(graph.in_channels, nodes).shapes(block)
-
-
-def _unmirrored(layer: Layer) -> Layer:
-    match layer:
-        case Pad() | Downsample():
-            return structs.replace(layer, mode="zero")
-        case _:
-            return layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +78,7 @@ class Value:
 
     slots: stored position of each channel. unpadded: the node that the padding was put around.
     extents: (D, H, W) after sampling and padding. pad: None without; below 0 where voxels are cut
-    off.
+    off. sampled_excess: of a sampled map of a volume, as `excess`.
     """
 
     parts: tuple[ValuePart, ...]
@@ -103,6 +87,12 @@ class Value:
     sampling: Sampling | None = None
     pad: Pad | None = None
     unpadded: str | None = None
+    sampled_excess: Triple = ZEROS
+
+    @property
+    def excess(self) -> Triple:
+        """Voxels of a volume's map before padding that are past its grid; see `block_maps`."""
+        return self.parts[0].source.tensor.excess if self.sampling is None else self.sampled_excess
 
     @property
     def is_elementwise(self) -> bool:
@@ -140,17 +130,27 @@ def in_memory(view: TensorView, slots: tuple[int, ...]) -> Value:
 class ProgramBuilder:
     """Builder of steps and constants; `values` maps each node to the known state of its tensor."""
 
-    def __init__(self, network: Network, layout: Layout, gpu: GpuProperties) -> None:
+    def __init__(
+        self, network: Network, layout: Layout, gpu: GpuProperties, maps: BlockMaps | None
+    ) -> None:
+        """maps: of the blocks, if the patches are blocks of one volume."""
         self.graph = network.graph
         self.weights = network.weights
         self.layout = layout
         self.gpu = gpu
-        graph, bounded = network.graph, layout.patch
-        if layout.in_blocks:
-            self.shapes = _block_shapes(graph, layout.patch)
-            bounded = triple(-(-_LARGEST_VOLUME // step) * step for step in graph.stride)
+        self.excess: dict[str, Triple] = {}
+        if maps is None:
+            self.shapes = bounded = network.graph.shapes(layout.patch)
         else:
-            self.shapes = graph.shapes(layout.patch)
+            self.shapes, self.excess = maps.shapes, maps.excess
+            stride = maps.original.stride
+            largest = triple(-(-_LARGEST_VOLUME // step) * step for step in stride)
+            bounded = maps.original.shapes(largest)
+        self.off_grid = frozenset(
+            node.name
+            for node in self.graph.nodes
+            if any(any(self.excess_of(name)) for name in (node.name, *node.inputs))
+        )
         self.values: dict[str, Value] = {}
         self.padded_inputs: dict[str, Pad | None] = {INPUT: None}
         self.scales = scales(network, bounded, layout.precision) if layout.split_fp16 else {}
@@ -180,9 +180,14 @@ class ProgramBuilder:
     ) -> Tensor:
         """Return a new tensor; `channels` as stored; scale: that of split fp16."""
         self._tensors += 1
+        excess = self.excess_of(name)
         name = f"{self._tensors}.{name}"
         batch = self.layout.batch if batch is None else batch
-        return Tensor(name, batch, extents, channels, self.layout.precision, scale)
+        return Tensor(name, batch, extents, channels, self.layout.precision, scale, excess)
+
+    def excess_of(self, name: str) -> Triple:
+        """Return the voxels of a node's map past the grid of a volume's blocks."""
+        return self.excess.get(name, ZEROS)
 
     def stored(self, channels: int) -> int:
         """Return the number of channels as stored."""
@@ -331,6 +336,7 @@ class ProgramBuilder:
                 part.after,
                 part.combination,
                 shuffles,
+                excess=value.excess,
             )
             self.steps.append(step)
             first += part.source.channels

@@ -61,6 +61,8 @@ def append_custom(
     """
     if builder.layout.forms.get(wanted.layer) not in (None, "custom"):
         return None
+    if wanted.layer in builder.off_grid:
+        return None  # kernels find the borders of a volume on the grid
     for operand in operands:
         pad = operand.pad
         geometry = replace(wanted.geometry, before=pad.before, after=pad.after, mode=pad.mode)

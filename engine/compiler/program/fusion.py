@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from ...network.layers import ZEROS
 from ..gpu_properties import GpuProperties
 from ..kernels.table import kernel_of
 from ..steps import Conv, Normalise, Pointwise, Statistics, Step
@@ -82,6 +83,7 @@ def _fits(statistics: Statistics, step: Pointwise, gpu: GpuProperties) -> bool:
     share, whole = _CACHED
     return (
         view.is_whole
+        and view.tensor.excess == ZEROS
         and statistics.groups is None
         and view.tensor.bytes * whole <= gpu.l2_bytes * share
         and step.sampling is None

@@ -285,6 +285,7 @@ def _bordered(builder: ProgramBuilder, node: Node, conv: ConvTranspose3d) -> str
     extents = added(value.extents, before, after)
     border = Pad("zero", before, after)
     builder.values[bordered] = replace(value, extents=extents, pad=border, unpadded=name)
+    builder.excess[bordered] = builder.excess_of(name)
     if name in builder.scales:
         builder.scales[bordered] = builder.scales[name]
     return bordered

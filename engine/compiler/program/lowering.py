@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from msgspec import structs
 
 from ...network.graph import INPUT, Graph, Network, Node
 from ...network.layers import (
@@ -44,6 +43,7 @@ from ..steps import (
     Unpack,
     as_activation,
 )
+from .block_maps import block_maps
 from .builder import (
     ProgramBuilder,
     Value,
@@ -60,12 +60,14 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
     Raises PatchShapeError if the patch does not fit the network. If patches are blocks of one
     volume, the volume has to fit, and `volume_refusal` has to be None.
     """
+    maps = None
     if layout.in_blocks:
-        network = _with_halos(network)
+        maps = block_maps(network, layout.patch)
+        network = maps.network
     else:
         network.graph.check_patch(layout.patch)
     network, adds_patches = _without_outer_sum(network)
-    builder = ProgramBuilder(network, layout, gpu)
+    builder = ProgramBuilder(network, layout, gpu, maps)
     for node in network.graph.nodes:
         if lower_to_output(builder, node):
             break
@@ -76,24 +78,6 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
         channels = network.graph.out_channels
         builder.steps.append(AddPatches(channels, builder.all_patches, layout.patch))
     return builder.finished()
-
-
-def _with_halos(network: Network) -> Network:
-    """Return the same network with the zeros around its convolutions as layers, for patches that
-    are blocks of one volume.
-
-    Blocks are continued by their neighbours, and the volume by the padding, when the operand of a
-    convolution is written. So no convolution pads by itself.
-    """
-    nodes: list[Node] = []
-    for node in network.graph.nodes:
-        conv = node.layer
-        if isinstance(conv, Conv3d) and any(conv.padding):
-            halo = f"{node.name}.halo"
-            nodes.append(Node(halo, Pad("zero", conv.padding, conv.padding), node.inputs))
-            node = Node(node.name, structs.replace(conv, padding=(0, 0, 0)), (halo,))
-        nodes.append(node)
-    return Network(Graph(network.graph.in_channels, tuple(nodes)), network.weights)
 
 
 def _without_outer_sum(network: Network) -> tuple[Network, bool]:
@@ -222,10 +206,13 @@ def _pad(builder: ProgramBuilder, node: Node, pad: Pad) -> Value:
     value = builder.operand(name)
     if value.pad is not None:
         value, _ = builder.view(name)
-    if not any((*pad.before, *pad.after)):
+    is_unchanged = builder.excess_of(node.name) == value.excess
+    if is_unchanged and not any((*pad.before, *pad.after)):
         # Past the end of a volume its last block would refer to blocks that a run does not have.
         pad = Pad("zero", pad.before, pad.after)
-    return replace(value, extents=extents, pad=pad, unpadded=name)
+    # A tensor that ends before the value does, or is another map, does not hold it without padding.
+    unpadded = name if is_unchanged and min(pad.after) >= 0 else None
+    return replace(value, extents=extents, pad=pad, unpadded=unpadded)
 
 
 def _crop(builder: ProgramBuilder, node: Node, crop: Crop) -> Value:
@@ -252,7 +239,8 @@ def _concat(builder: ProgramBuilder, node: Node) -> Value:
 
 def _sample(builder: ProgramBuilder, node: Node, sampling: Sampling) -> Value:
     value = builder.elementwise(node.inputs[0])
-    return replace(value, extents=builder.shapes[node.name].extents, sampling=sampling)
+    shape, excess = builder.shapes[node.name], builder.excess_of(node.name)
+    return replace(value, extents=shape.extents, sampling=sampling, sampled_excess=excess)
 
 
 def _multiply(builder: ProgramBuilder, node: Node) -> Value:
@@ -292,6 +280,7 @@ def _in_order(builder: ProgramBuilder, name: str) -> str:
     if ordered not in builder.values:
         one = Conv3d(channels, channels, (1, 1, 1), weight=ordered)
         builder.shapes[ordered] = builder.shapes[name]
+        builder.excess[ordered] = builder.excess_of(name)
         identity = np.eye(channels, dtype=np.float32).reshape(channels, channels, 1, 1, 1)
         target = convolve_dense(builder, ordered, name, one, identity)
         builder.values[ordered] = in_memory(target.whole, tuple(range(channels)))

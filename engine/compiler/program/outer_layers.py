@@ -4,6 +4,7 @@ The tensors between the steps of such a layer are processed in slabs, so that th
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ...network.graph import Node
 from ...network.layers import ONES, ActivationLayer, Conv3d, ConvTranspose3d, Pad, Triple, added
@@ -162,7 +163,7 @@ def _padded(value: Value, conv: Conv3d) -> Value:
     """Return a value with the padding that a convolution reads: its own, else the convolution's."""
     pad = value.pad or own_pad(conv)
     extents = added(value.sampled_extents, pad.before, pad.after)
-    return Value(value.parts, value.slots, extents, value.sampling, pad)
+    return replace(value, extents=extents, pad=pad, unpadded=None)
 
 
 def _convolve_taps(

@@ -12,7 +12,7 @@ two fifths of the error's variance, at a twentieth of the work.
 from collections.abc import Collection, Mapping
 from math import floor, inf, log2
 
-from ...network.graph import INPUT, Graph, Network, Node
+from ...network.graph import INPUT, Graph, Network, Node, TensorShape
 from ...network.graph_analysis import can_be_subpixels, node_ranges
 from ...network.layers import (
     Add,
@@ -22,7 +22,6 @@ from ...network.layers import (
     Multiply,
     Pad,
     Subtract,
-    Triple,
 )
 from ...options import Precision
 
@@ -51,12 +50,14 @@ def split_fp16_pays(precision: str, capability: tuple[int, int]) -> bool:
     return precision in ("fp32", "tf32") and capability in _FULL_RATE
 
 
-def scales(network: Network, patch: Triple, precision: Precision) -> dict[str, float]:
+def scales(
+    network: Network, shapes: Mapping[str, TensorShape], precision: Precision
+) -> dict[str, float]:
     """Return the scale of each node's value that may be stored as split fp16.
 
-    Only convolutions and passes over voxels may read it there.
+    Only convolutions and passes over voxels may read it there. shapes: of each norm's tensor.
     """
-    bounds = value_bounds(network, patch)
+    bounds = value_bounds(network, shapes)
     takers = [node for node in network.graph.nodes if _takes_split(node)]
     if precision == "tf32":
         takers = [node for node in takers if _shrinks(node)]
@@ -95,10 +96,9 @@ def _shrinks(node: Node) -> bool:
     return isinstance(node.layer, Conv3d) and max(node.layer.stride) > 1
 
 
-def value_bounds(network: Network, patch: Triple) -> Mapping[str, float]:
-    """Return bounds of the absolute values of each node, for any patch of that size; infinite if
-    unknown.
+def value_bounds(network: Network, shapes: Mapping[str, TensorShape]) -> Mapping[str, float]:
+    """Return bounds of the absolute values of each node, for any patch with tensors of these
+    shapes; infinite if unknown.
     """
-    graph = network.graph
-    ranges = node_ranges(graph.nodes, network.weights, graph.shapes(patch))
+    ranges = node_ranges(network.graph.nodes, network.weights, shapes)
     return {INPUT: inf, **{name: max(-low, high) for name, (low, high) in ranges.items()}}

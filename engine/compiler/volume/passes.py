@@ -206,7 +206,9 @@ def sees_neighbours(step: Step) -> bool:
         return False
     if isinstance(step, Conv):
         return True
-    return step.sampling is not None or step.reach != Reach((0, 0, 0), step.extents)
+    is_continued = step.excess != step.target.excess  # or cut off, at the volume's end
+    is_own = step.sampling is None and step.reach == Reach((0, 0, 0), step.extents)
+    return is_continued or not is_own
 
 
 def maps_of(lowered: Lowered, passes: Iterable[Pass]) -> dict[str, Tensor]:

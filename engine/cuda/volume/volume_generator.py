@@ -11,6 +11,7 @@ from ...compiler.volume.volume_memory import VolumeMemory
 from ...errors import CudaError, DeviceMemoryError, PatchShapeError
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
+from ...network.map_extents import margins
 from ...options import Progress
 from ...patch_grid import Timing
 from ...scaling import Stored
@@ -47,7 +48,7 @@ def planned_volume(network: Network, options: CudaOptions, extents: Triple) -> V
 
 
 def _grid(graph: Graph, extents: Triple) -> BlockGrid:
-    return grid_of(padded_extents(graph, extents), graph.stride)
+    return grid_of(padded_extents(graph, extents), graph.stride, margins(graph))
 
 
 def _check_form(graph: Graph) -> None:

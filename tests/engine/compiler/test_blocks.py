@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid, grid_of
 from cuda_cyclegan.engine.network.layers import Triple
+from cuda_cyclegan.engine.network.map_extents import Margins
 
 strides = st.tuples(*[st.sampled_from([1, 2, 3, 4, 8, 16, 32, 256])] * 3)
 sizes = st.tuples(*[st.integers(1, 1200)] * 3)
@@ -28,6 +29,32 @@ def test_blocks_cover_a_volume_and_not_much_more(extents: Triple, stride: Triple
         assert (count - 1) * block < extent <= count * block
         if extent > 128 and 16 % step == 0:
             assert count * block <= 1.25 * extent
+
+
+margins = st.tuples(*[st.sampled_from([0, 1, 2, 4, 12])] * 3)
+
+
+@given(sizes, strides, margins, margins)
+def test_each_block_holds_voxels_of_all_maps(
+    extents: Triple, stride: Triple, beyond: Triple, short: Triple
+) -> None:
+    grid = grid_of(padded(extents, stride), stride, Margins(beyond, short))
+    axes = zip(grid.extents, grid.block, grid.counts, stride, beyond, short, strict=True)
+    for extent, block, count, step, more, less in axes:
+        assert block % step == 0
+        assert extent + more <= count * block
+        assert (count - 1) * block < max(1, extent - less)
+
+
+def test_maps_of_other_extents_do_not_change_blocks_much() -> None:
+    """A volume of 256 has no blocks of 128, of which a third one would hold one voxel."""
+    assert grid_of((256, 256, 256), (4, 4, 4), Margins((1, 1, 1))).block == (96, 96, 96)
+    wasted: list[float] = []
+    for extent in range(132, 700, 4):
+        grid = grid_of((extent, 128, 128), (4, 4, 4), Margins((2, 2, 2)))
+        wasted.append(grid.counts[0] * grid.block[0] / extent - 1)
+    assert sum(wasted) / len(wasted) < 0.05
+    assert max(wasted) < 0.13
 
 
 def test_little_of_usual_scans_is_computed_for_nothing() -> None:

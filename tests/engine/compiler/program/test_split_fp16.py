@@ -45,6 +45,14 @@ from cuda_cyclegan.engine.network.layers import (
 RESNET = ResNetSpec(1, 1, width=32, blocks=2, norm="instance_affine")
 
 
+def bounds_of(network, patch):
+    return value_bounds(network, network.graph.shapes(patch))
+
+
+def scales_of(network, precision):
+    return scales(network, network.graph.shapes((16, 16, 16)), precision)
+
+
 @given(st.floats(2.0**-10, 1.0, width=32), st.floats(2.0**-12, 1.0, width=32))
 def test_split_fp16_is_a_last_place_of_float_off_at_most(largest, share):
     scale = power_of_two(largest)
@@ -78,7 +86,7 @@ def test_no_value_exceeds_its_bound():
     patches[:, :, 3, 4, 5] = 1e3, -1e3  # a lone peak is what comes nearest to the bound
     for index, node in enumerate(graph.nodes):
         shortened = Network(Graph(2, graph.nodes[: index + 1]), network.weights)
-        bound = value_bounds(network, patch)[node.name]
+        bound = bounds_of(network, patch)[node.name]
         with open_cpu_generator(shortened, threads=1) as generator:
             highest = np.abs(generator(patches)).max()
         assert 0.5 * bound < highest <= 1.0001 * bound
@@ -103,7 +111,7 @@ def test_no_value_of_a_feature_exceeds_its_bound():
         shortened = Network(Graph(4, graph.nodes[: index + 1]), network.weights)
         [made] = session(to_onnx(shortened), session_options(1)).run(None, {INPUT: patches})
         highest = np.abs(made).max()
-        assert highest <= 1.0001 * value_bounds(network, patch)[node.name] < np.inf
+        assert highest <= 1.0001 * bounds_of(network, patch)[node.name] < np.inf
 
 
 PLAIN_BEHIND_A_NORM = (
@@ -139,28 +147,26 @@ def test_no_value_of_what_other_graphs_hold_exceeds_its_bound(peak):
         shortened = Network(Graph(3, graph.nodes[: index + 1]), network.weights)
         [made] = session(to_onnx(shortened), session_options(1)).run(None, {INPUT: patches})
         highest = np.abs(made).max()
-        assert highest <= 1.0001 * value_bounds(network, patch)[node.name] < np.inf
+        assert highest <= 1.0001 * bounds_of(network, patch)[node.name] < np.inf
 
 
 def test_a_clip_bounds_what_nothing_else_does():
     graph = chain(1, ("clip", Clip(-7.0, 3.0)), ("open", Clip(0.0, None)), ("soft", Softplus()))
-    bounds = value_bounds(random_network(graph, 0), (4, 4, 4))
+    bounds = bounds_of(random_network(graph, 0), (4, 4, 4))
     assert (bounds["clip"], bounds["open"]) == (7.0, 3.0)
     lone = chain(1, ("open", Clip(0.0, None)), ("soft", Softplus()), ("p", PRelu(1, "p.slope")))
-    assert set(value_bounds(random_network(lone, 0), (4, 4, 4)).values()) == {np.inf}
+    assert set(bounds_of(random_network(lone, 0), (4, 4, 4)).values()) == {np.inf}
 
 
 def test_unbounded_values_are_not_kept_as_split_fp16():
-    bounded = scales(random_network(build(RESNET), 0), (16, 16, 16), "fp32")
+    bounded = scales_of(random_network(build(RESNET), 0), "fp32")
     assert len(bounded) == 9  # all convolutions but the first
     assert all(2.0 <= scale <= 2.0**15 for scale in bounded.values())
     for norm in ("none", "stored"):
-        assert not scales(
-            random_network(build(structs.replace(RESNET, norm=norm)), 0), (16, 16, 16), "fp32"
-        )
+        assert not scales_of(random_network(build(structs.replace(RESNET, norm=norm)), 0), "fp32")
     large = random_network(build(RESNET), 0)
     weights = {n: a * (1e4 if n.endswith("scale") else 1) for n, a in large.weights.items()}
-    assert not scales(Network(large.graph, weights), (16, 16, 16), "fp32")
+    assert not scales_of(Network(large.graph, weights), "fp32")
 
 
 def test_only_float_programs_on_fast_gpus_use_split_fp16():
@@ -173,6 +179,6 @@ def test_only_float_programs_on_fast_gpus_use_split_fp16():
 def test_in_tf32_what_all_later_layers_pass_on_is_exact():
     graph = build(RESNET)
     by_name = {node.name: node for node in graph.nodes}
-    found = scales(random_network(graph, 0), (16, 16, 16), "tf32")
+    found = scales_of(random_network(graph, 0), "tf32")
     wanted = {by_name[name].inputs[0] for name in ("down0", "down1")}
     assert set(found) == wanted

@@ -2,6 +2,7 @@
 
 import pytest
 from support.described_gpus import B200, H200
+from support.gpu_networks import chain
 from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.blocks import grid_of
@@ -12,7 +13,15 @@ from cuda_cyclegan.engine.compiler.tensors import Operand
 from cuda_cyclegan.engine.compiler.volume.passes import passes_of
 from cuda_cyclegan.engine.compiler.volume.volume_lowering import lowered_blocks
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
-from cuda_cyclegan.engine.network.layers import Triple
+from cuda_cyclegan.engine.network.layers import (
+    Conv3d,
+    ConvTranspose3d,
+    InstanceNorm,
+    Pad,
+    Triple,
+    triple,
+)
+from cuda_cyclegan.engine.network.map_extents import margins
 
 TO_CELLS = "conv_transpose_to_cells"
 
@@ -108,3 +117,28 @@ def test_whole_map_layers_and_blocks_read_what_the_others_write(joint: str) -> N
     for step in lowered.steps:
         assert {item for item in step.flow.reads if item.name not in lowered.constants} <= written
         written.update(step.flow.writes)
+
+
+@pytest.mark.parametrize("is_padded", [True, False])
+def test_layers_at_maps_of_other_extents_run_in_cudnn(is_padded: bool) -> None:
+    """Custom kernels find the borders of a volume on the grid of its blocks."""
+    ends: Triple = (3, 3, 3) if is_padded else (0, 0, 0)
+    first = Conv3d(1, 32, (7, 7, 7), "a.weight", None, padding=ends)
+    down = Conv3d(32, 64, (3, 3, 3), "down.weight", None, (2, 2, 2), (1, 1, 1))
+    doubled = (2, 2, 2), (1, 1, 1), (1, 1, 1)
+    graph = chain(
+        1,
+        ("a", first),
+        ("a norm", InstanceNorm(32)),
+        ("down", down),
+        ("down norm", InstanceNorm(64)),
+        ("up", ConvTranspose3d(64, 32, (3, 3, 3), "up.weight", None, *doubled)),
+        ("up norm", InstanceNorm(32)),
+        ("pad", Pad("reflect", *[triple(3 - end for end in ends)] * 2)),
+        ("leave", Conv3d(32, 1, (7, 7, 7), "leave.weight", None, padding=(3, 3, 3))),
+    )
+    grid = grid_of((128, 128, 128), graph.stride, margins(graph))
+    kernels = kernels_of(lowered_blocks(zero_network(graph), grid, "fp16", H200, frozenset()))
+    assert kernels["leave"] is not None
+    for layer in ("a", "down", "up"):
+        assert (kernels[layer] is not None) == is_padded

@@ -9,17 +9,26 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from support.gpu_networks import TRANSPOSED, random_network, transposed_graph
+from support.gpu_networks import OFF_GRID, TRANSPOSED, chain, random_network, transposed_graph
 from support.gpu_on_cpu.convolutions import convolved_exactly
 from support.random_graphs import random_graph
-from support.volume_on_cpu import volume_on_cpu
+from support.volume_on_cpu import grid_for, volume_on_cpu
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.graph import Graph
-from cuda_cyclegan.engine.network.layers import Triple
+from cuda_cyclegan.engine.network.layers import (
+    Conv3d,
+    InstanceNorm,
+    Pad,
+    Pool,
+    Relu,
+    Triple,
+    Upsample,
+)
+from cuda_cyclegan.engine.network.map_extents import Margins, margins
 from cuda_cyclegan.engine.whole_volume import volume_refusal
 
 pytestmark = [
@@ -28,18 +37,19 @@ pytestmark = [
 ]
 EXTENTS: Triple = (12, 8, 8)
 BLOCK: Triple = (8, 4, 8)
+OFF_GRID_SEEDS = (26, 76, 119, 216)
 _LIMIT = 1e-3
 """Rounding stays a tenth of it, but for norms of what is nearly constant."""
 
 
-def drawn(random: Random) -> Graph | None:
+def drawn(random: Random, *, off_grid: bool = False) -> Graph | None:
     """A network that has a form for volumes, if these random numbers make one."""
-    graph = random_graph(random, EXTENTS)
+    graph = random_graph(random, EXTENTS, off_grid=off_grid)
     return None if graph is None or volume_refusal(graph) else graph
 
 
-def check(graph: Graph, *, undivided: int, slab_bytes: int) -> None:
-    """undivided, slab_bytes: see `volume_on_cpu`."""
+def check(graph: Graph, *, undivided: int, slab_bytes: int, most: float = _LIMIT) -> None:
+    """undivided, slab_bytes: see `volume_on_cpu`. most: error allowed."""
     network = random_network(graph, seed=1)
     noise = np.random.default_rng(2).uniform(-1, 1, (graph.in_channels, *EXTENTS))
     volume = noise.astype(np.float32)
@@ -47,7 +57,7 @@ def check(graph: Graph, *, undivided: int, slab_bytes: int) -> None:
         [wanted] = generator(volume[None])
     made = volume_on_cpu(
         network,
-        BlockGrid(EXTENTS, BLOCK),
+        grid_for(graph, EXTENTS, BLOCK),
         "fp32",
         undivided=undivided,
         slab_bytes=slab_bytes,
@@ -56,7 +66,7 @@ def check(graph: Graph, *, undivided: int, slab_bytes: int) -> None:
     assert made(volume, memory=made.memory_away()).tobytes() == by_gpu.tobytes()
     for memory in (made.memory(), made.memory_recomputed()):
         difference = np.linalg.norm(made(volume, memory=memory) - wanted)
-        assert difference <= _LIMIT * np.linalg.norm(wanted)
+        assert difference <= most * np.linalg.norm(wanted)
 
 
 @pytest.mark.parametrize(("number", "seed"), [*enumerate((12, 15, 20, 21, 29, 33, 37, 38))])
@@ -71,15 +81,61 @@ def test_some_networks(number: int, seed: int) -> None:
     )
 
 
+@pytest.mark.parametrize(("number", "seed"), [*enumerate(OFF_GRID_SEEDS)])
+def test_some_networks_off_the_grid(number: int, seed: int) -> None:
+    """Small ones whose maps end before and after the grid of their blocks."""
+    graph = drawn(Random(seed), off_grid=True)
+    assert graph is not None
+    assert margins(graph) != Margins()
+    check(
+        graph, undivided=1 << 30 if number & 1 else 0, slab_bytes=1 << 12 if number & 2 else 1 << 27
+    )
+
+
+@pytest.mark.parametrize("undivided", [0, 1 << 30])
+@pytest.mark.parametrize("name", OFF_GRID)
+def test_each_kind_of_map_off_the_grid(name: str, undivided: int) -> None:
+    check(OFF_GRID[name], undivided=undivided, slab_bytes=1 << 27, most=1e-5)
+
+
+def test_norms_of_maps_that_end_before_blocks_that_fill_the_volume() -> None:
+    """No norm of an undivided map is one launch, which would measure all of its memory."""
+    one, two = (1, 1, 1), (2, 2, 2)
+    convs = [Conv3d(8, 8, (3, 3, 3), f"{name}.weight", None, padding=one) for name in "bcd"]
+    inner = [
+        layer
+        for name, conv in zip("bcd", convs, strict=True)
+        for layer in ((name, conv), (f"{name} norm", InstanceNorm(8)), (f"{name} relu", Relu()))
+    ]
+    graph = chain(
+        1,
+        ("a", Conv3d(1, 8, (3, 3, 3), "a.weight", None, padding=one)),
+        ("norm", InstanceNorm(8)),
+        ("half", Pool("mean", (3, 3, 3), two)),
+        *inner,
+        ("near", Upsample("nearest", two)),
+        ("pad", Pad("replicate", one, one)),
+        ("leave", Conv3d(8, 1, (3, 3, 3), "l.weight", "l.bias", padding=one)),
+    )
+    network, grid = random_network(graph, 1), BlockGrid((12, 8, 8), (6, 4, 8))
+    volume = np.random.default_rng(2).uniform(-1, 1, (1, *grid.extents)).astype(np.float32)
+    with open_cpu_generator(network, threads=1) as generator:
+        [wanted] = generator(volume[None])
+    made = volume_on_cpu(network, grid, "fp32", undivided=1 << 30)
+    assert made.program.lowered.undivided is not None
+    assert np.linalg.norm(made(volume) - wanted) <= 1e-5 * np.linalg.norm(wanted)
+
+
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.randoms(use_true_random=False),
+    st.booleans(),
     st.sampled_from([0, 1 << 30]),
     st.sampled_from([1 << 12, 1 << 27]),
 )
-def test_any_network(random: Random, undivided: int, slab_bytes: int) -> None:
-    graph = drawn(random)
+def test_any_network(random: Random, off_grid: bool, undivided: int, slab_bytes: int) -> None:
+    graph = drawn(random, off_grid=off_grid)
     assume(graph is not None)
     assert graph is not None
     check(
@@ -95,14 +151,14 @@ def test_any_network(random: Random, undivided: int, slab_bytes: int) -> None:
 def test_any_network_on_matrix_units_gives_the_same_bytes_wherever_maps_are(
     random: Random, wgmma: bool
 ) -> None:
-    graph = random_graph(random, EXTENTS, channels=(1, 3, 32, 64))
+    graph = random_graph(random, EXTENTS, channels=(1, 3, 32, 64), off_grid=wgmma)
     assume(graph is not None and volume_refusal(graph) is None)
     assert graph is not None
     noise = np.random.default_rng(2).uniform(-1, 1, (graph.in_channels, *EXTENTS))
     volume = noise.astype(np.float32)
     made = volume_on_cpu(
         random_network(graph, seed=1),
-        BlockGrid(EXTENTS, BLOCK),
+        grid_for(graph, EXTENTS, BLOCK),
         "fp16",
         matrix_kernels=True,
         wgmma=wgmma,
