@@ -285,6 +285,12 @@ class _Fitting:
         step, reach, padding = conv.stride[0], conv.reach[0], conv.padding[0]
         start, stop = rows.start + padding, rows.stop + padding  # among all that it spreads to
         extent = self._extent(node.inputs[0])
+        if reach - 2 * padding + conv.output_padding[0] == step:  # unchanged, for any rows
+            first = max(0, min(-((reach - 1 - start) // step), rows.start // step))
+            last = min(extent, max((stop - 1) // step, (rows.stop - 1) // step) + 1)
+            inner = self.tensor(node.inputs[0], Rows(first, last))
+            output = self._add(node.name, conv, [inner])
+            return self._cropped(output, Rows(first * step, last * step), rows)
         first = min(max(0, -((reach - 1 - start) // step)), start // step, extent - 1)
         last = max(min(extent, (stop - 1) // step + 1), first + 1)
         inner = self.tensor(node.inputs[0], Rows(first, last))

@@ -21,6 +21,7 @@ from typer.testing import CliRunner, Result
 
 import cuda_cyclegan as cc
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.cpu.openvino_support import has_bf16
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.generator import VolumeGenerator
 from cuda_cyclegan.engine.model.intensity_maps import Identity
@@ -199,6 +200,14 @@ def test_plan_shows_the_other_mode_if_there_is_a_choice(
     is_same = norm == "stored"
     values = "the same values, except near borders of patches" if is_same else "differing values"
     assert values in reported or not shown
+
+
+@pytest.mark.skipif(not has_bf16(), reason="the processor has no bf16")
+def test_the_cpu_computes_volumes_in_bf16(world: World) -> None:
+    report = world.report(*VOLUME, "--precision", "bf16")
+    assert [row["status"] for row in report["studies"]] == ["translated"]
+    assert report["settings"]["precision"] == "bf16"
+    assert "volume" in world.did("plan", *VOLUME, "--precision", "bf16", "--overwrite")
 
 
 def figures_of(row: cc.PlannedRow) -> tuple[float | None, int, int | None]:
