@@ -285,7 +285,8 @@ class _Models:
             if isinstance(node.layer, Downsample)
         }
         self._weights = {**network.weights, **filters}
-        self._threads, self.precision = threads, precision
+        self.precision: Precision = precision
+        self._threads = threads
         self._open = dict[tuple[Any, ...], _OpenSlab]()
         self._compiled = dict[bytes, "CompiledModel"]()
 
