@@ -28,7 +28,8 @@ from ..patch_grid import Rows, Timing
 from ..scaling import Stored
 from .openvino_support import is_installed
 from .session import onnxruntime, session, session_options
-from .slabs import Piece, SlabPiece, SlabPlan, all_shapes, cut, filter_name, plan_slabs, slab_piece
+from .slab_pieces import Piece, SlabPiece, cut, filter_name, slab_piece
+from .slabs import SlabPlan, all_shapes, plan_slabs
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -8,7 +8,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from ..network.layers import FloatArray
 from .onnx_model import model_of
 from .onnx_operators import Converter
-from .slabs import SlabPiece
+from .slab_pieces import SlabPiece
 
 
 @dataclass(frozen=True, slots=True)
