@@ -213,7 +213,7 @@ def _check_precision(device: Device, precision: Precision) -> None:
         raise ValueError(f"the {device.kind} device does not compute in {precision}")
 
 
-def why_not_whole_volume(graph: "Graph", device: Device, precision: Precision) -> str | None:
+def why_not_whole_volume(graph: "Graph", device: Device) -> str | None:
     """Return why a device cannot run whole-volume inference, as a sentence; None if it can.
 
     Whether the memory suffices depends on the volume, see `plan_volume`.
@@ -235,11 +235,6 @@ def why_not_whole_volume(graph: "Graph", device: Device, precision: Precision) -
         return (
             f"Device {device.name} supports only patch inference; {advice}, or setting device=cpu."
         )
-    if device.kind == "cpu" and precision != "fp32":
-        return (
-            f"The CPU supports whole-volume inference only in fp32, not in {precision}; {advice}, "
-            "or setting precision=fp32."
-        )
     return None
 
 
@@ -256,7 +251,7 @@ def open_volume_generator(
     progress: as in `open_generator`. Raises DeviceUnavailableError if `why_not_whole_volume`
     returns a reason.
     """
-    if reason := why_not_whole_volume(network.graph, device, precision):
+    if reason := why_not_whole_volume(network.graph, device):
         raise DeviceUnavailableError(reason)
     _check_precision(device, precision)
     if device.kind == "cuda":
@@ -266,7 +261,7 @@ def open_volume_generator(
         return open_cuda_volume_generator(network, options)
     from .cpu.slab_generator import open_cpu_volume_generator
 
-    return open_cpu_volume_generator(network, host_budget(), device.limits.threads)
+    return open_cpu_volume_generator(network, host_budget(), device.limits.threads, precision)
 
 
 def plan_volume(
@@ -280,7 +275,7 @@ def plan_volume(
 
     Raises DeviceUnavailableError, PatchShapeError, and DeviceMemoryError if it does not fit.
     """
-    if reason := why_not_whole_volume(network.graph, device, precision):
+    if reason := why_not_whole_volume(network.graph, device):
         raise DeviceUnavailableError(reason)
     _check_precision(device, precision)
     if device.kind == "cuda":

@@ -129,7 +129,7 @@ def check_model(model: Model, options: ResolvedOptions, device: Device) -> None:
     graph, patch = model.network.graph, options.patch
     graph.check_patch(patch)
     if options.inference == "volume":
-        if reason := why_not_whole_volume(graph, device, options.precision):
+        if reason := why_not_whole_volume(graph, device):
             raise DeviceUnavailableError(reason)
     elif device.kind != "cuda":
         check_patch_memory(graph, patch, available_memory())

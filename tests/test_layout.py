@@ -228,9 +228,10 @@ MAY_IMPORT = {
         "engine.decoding engine.errors engine.generator engine.importing.checkpoint engine.model "
         "engine.network engine.options io.channels io.choice io.conversion io.discovery io.errors "
         "io.files io.reading io.volume pipelines.decisions pipelines.dry_run pipelines.errors "
-        "pipelines.evaluation pipelines.events pipelines.model_import pipelines.program "
-        "pipelines.report pipelines.request pipelines.results pipelines.run pipelines.settings "
-        "pipelines.shard pipelines.stopwatch pipelines.study pipelines.translate"
+        "pipelines.evaluation pipelines.events pipelines.mode_cost pipelines.model_import "
+        "pipelines.program pipelines.report pipelines.request pipelines.results pipelines.run "
+        "pipelines.settings pipelines.shard pipelines.stopwatch pipelines.study "
+        "pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.devices engine.errors engine.model engine.network engine.options "
@@ -266,10 +267,10 @@ MAY_IMPORT = {
         "pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
-        "engine.cpu engine.cuda engine.cuda.patches engine.devices engine.model engine.network "
-        "engine.patch_grid engine.whole_volume io.volume pipelines.cycle pipelines.decisions "
-        "pipelines.host pipelines.rates pipelines.report pipelines.results pipelines.run "
-        "pipelines.stopwatch pipelines.study pipelines.translate pipelines.whole_check"
+        "engine.cuda.patches engine.errors engine.options engine.patch_grid io.volume "
+        "pipelines.cycle pipelines.decisions pipelines.errors pipelines.mode_cost "
+        "pipelines.report pipelines.results pipelines.run pipelines.stopwatch pipelines.study "
+        "pipelines.translate"
     ),
     "pipelines.early_start": "engine.model engine.startup pipelines.run",
     "pipelines.errors": "",
@@ -293,6 +294,12 @@ MAY_IMPORT = {
     "pipelines.jobs.queue": (
         "engine.decoding engine.model io.files io.links pipelines.errors pipelines.program "
         "pipelines.retries pipelines.settings"
+    ),
+    "pipelines.mode_cost": (
+        "engine.cpu engine.cuda engine.cuda.patches engine.devices engine.model engine.network "
+        "engine.options engine.patch_grid engine.whole_volume io.volume pipelines.cycle "
+        "pipelines.host pipelines.rates pipelines.run pipelines.study pipelines.translate "
+        "pipelines.whole_check"
     ),
     "pipelines.model_import": (
         "engine.cpu engine.decoding engine.errors engine.importing engine.importing.checkpoint "

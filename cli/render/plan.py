@@ -6,11 +6,11 @@ from ...engine.cpu.slabs import SlabPlan
 from ...engine.whole_volume import Residence, VolumePlan
 from ...io.discovery import Skipped
 from ...pipelines.decisions import PipelineState
-from ...pipelines.dry_run import DryRow, DryRun
+from ...pipelines.dry_run import DryRow, DryRun, OtherMode
 from .progress_lines import failure_text
 from .skipped import skipped_scans
 from .tables import Row, TextTable
-from .text import alike_lines, counted, flagged, memory, printable, seconds
+from .text import alike_lines, counted, flagged, memory, option, printable, seconds
 
 _RESIDENCES: dict[Residence, str] = {
     "card": "all feature maps in it",
@@ -33,7 +33,7 @@ _PIPELINES: dict[PipelineState, str] = {
 
 def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
     """Return the table of studies. columns: of the terminal; None for no limit."""
-    uses_gpu = any(row.device_bytes for row in plan.rows)
+    uses_gpu = any(row.cost.device_bytes for row in plan.rows)
 
     def figures(ram: str, gpu: str) -> list[str]:
         return [ram, gpu] if uses_gpu else [ram]
@@ -45,8 +45,8 @@ def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
                 _name(row),
                 [
                     _parts(row),
-                    *figures(_memory(row.host_bytes), _memory(row.device_bytes)),
-                    seconds(row.work.seconds) if row.work else "",
+                    *figures(_memory(row.cost.host_bytes), _memory(row.cost.device_bytes)),
+                    seconds(row.cost.work.seconds) if row.cost.work else "",
                     _outcome(row),
                     printable("; ".join(scan.read_as for scan in row.planned.study.channels)),
                 ],
@@ -75,7 +75,7 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_gpu: str) -> Iterator[s
     notes = ((_name(row), note) for row in rows for note in (*row.notes, *_whole_volume(row)))
     yield from alike_lines("note", notes)
     yield from alike_lines("would fail", ((_name(r), failure_text(r.failure)) for r in failed))
-    if largest := max((row.host_bytes for row in rows), default=0):
+    if largest := max((row.cost.host_bytes for row in rows), default=0):
         yield (
             f"RAM: {memory(largest)} for the largest study and the network, in addition to the "
             "program itself; more studies are loaded at the same time if memory allows"
@@ -84,13 +84,15 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_gpu: str) -> Iterator[s
         if no_gpu:
             yield f"GPU memory: none; {no_gpu}"
         yield from _verified(plan)
-        if back := sum(row.patches_back for row in plan.rows):
+        if back := sum(row.cost.patches_back for row in plan.rows):
             yield f"Cycle check: {_inputs(plan, back)} translated back"
         yield f"Pipeline: {_PIPELINES[plan.pipeline]}"
         total = "known after the first batch"
         if plan.seconds is not None:
             total = f"{seconds(plan.seconds)} s"
         yield f"Total time: {total}"
+        if plan.other:
+            yield from _other_mode(plan.other)
     drawn = sum(row.planned.action == "preview" and not row.failure for row in rows)
     described = sum(row.planned.action == "sidecar" and not row.failure for row in rows)
     kept = sum(row.planned.action == "keep" for row in rows) + drawn + described
@@ -109,20 +111,20 @@ def _name(row: DryRow) -> str:
 
 def _inputs(plan: DryRun, count: int) -> str:
     """Count inputs of the network: volumes with whole-volume inference, else patches."""
-    if any(row.volume for row in plan.rows):
+    if any(row.cost.volume for row in plan.rows):
         return counted(count, "volume")
     return counted(count, "patch", "patches")
 
 
 def _parts(row: DryRow) -> str:
-    if row.volume and row.patches == 1:
+    if row.cost.volume and row.patches == 1:
         return "volume"
-    return f"{row.patches} volumes" if row.volume else str(row.patches or "")
+    return f"{row.patches} volumes" if row.cost.volume else str(row.patches or "")
 
 
 def _whole_volume(row: DryRow) -> Iterator[str]:
     """Describe whole-volume inference of a study, if it is used."""
-    match row.volume:
+    match row.cost.volume:
         case SlabPlan(padded, host_bytes, file_bytes):
             files = f", and {memory(file_bytes)} of temporary files" if file_bytes else ""
             extents = "x".join(map(str, padded))
@@ -138,6 +140,24 @@ def _whole_volume(row: DryRow) -> Iterator[str]:
             )
         case None:
             pass
+
+
+def _other_mode(other: OtherMode) -> Iterator[str]:
+    """Describe the batch in the other mode of inference."""
+    mode = f"With {option('inference')} {other.inference}"
+    if other.failures:
+        failing = counted(len(other.failures), "study", "studies")
+        yield f"{mode}: {failing} would fail; {failure_text(other.failures[0])}"
+    if not other.host_bytes:
+        return
+    took = "time known after the first batch with it"
+    if other.seconds is not None:
+        took = f"{seconds(other.seconds)} s"
+    on_gpu = f" and {memory(other.device_bytes)} of GPU memory" if other.device_bytes else ""
+    values = "differing values, as norms take other statistics"
+    if other.is_same:
+        values = "the same values, except near borders of patches"
+    yield f"{mode}: {took}; {memory(other.host_bytes)} of RAM{on_gpu}; {values}"
 
 
 def _gpu_memory(plan: DryRun) -> Iterator[str]:
@@ -163,7 +183,7 @@ def _gpu_memory(plan: DryRun) -> Iterator[str]:
 
 def _verified(plan: DryRun) -> Iterator[str]:
     """Describe the cost of verification, if it was requested."""
-    if again := sum(row.again for row in plan.rows):
+    if again := sum(row.cost.again for row in plan.rows):
         took = "time unknown until the first batch with verification is measured"
         if plan.verifying is not None:
             took = f"{seconds(plan.verifying)} s of CPU time"

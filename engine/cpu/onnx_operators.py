@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 from onnx import NodeProto, TensorProto, helper
 
 from ..network.graph import Node
@@ -48,6 +49,8 @@ _LANES = 16
 _TO_THE_END = (1 << 63) - 1
 _FIRST, _LAST = (1, 2, 3, 4), (4, 1, 2, 3)
 """Axes of C, D, H and W in [N, C, D, H, W] and in [N, D, H, W, C]."""
+_TO_FIRST, _TO_LAST = (0, 4, 1, 2, 3), (0, 2, 3, 4, 1)
+"""Transpositions to [N, C, D, H, W] and to [N, D, H, W, C]."""
 _Constants: TypeAlias = dict[str, "np.ndarray[Any, Any]"]
 
 
@@ -58,6 +61,10 @@ class Converter:
 
     Channels last: tensors between layers are [N, D, H, W, C]. Layers that look around are computed
     between two transpositions, which OpenVINO fuses, as its convolutions work on channels last.
+
+    Wide outputs: in bf16, OpenVINO rounds the output of a convolution to bf16 unless an operator is
+    fused with it. So an identity follows that it fuses and does not remove. A bias that is an input
+    is added after the second transposition, as it would keep OpenVINO from fusing that.
 
     Exact norms: the runtimes' own operators add up the millions of voxels of a channel in a few
     float32 accumulators and lose up to five digits. Here no sum has more terms than an extent of
@@ -76,10 +83,11 @@ class Converter:
         by_columns: bool = False,
         by_phases: bool = False,
         channels_last: bool = False,
+        wide_outputs: bool = False,
     ) -> None:
         self.constants: _Constants = {}
         self.of_weights = set[str]()
-        self._axes = _LAST if channels_last else _FIRST
+        self._axes, self._wide_outputs = _LAST if channels_last else _FIRST, wide_outputs
         self._exact_norms, self._by_columns, self._by_phases = exact_norms, by_columns, by_phases
         self._weights = weights
         self._channels = channels
@@ -93,11 +101,22 @@ class Converter:
             yield from self._operators(node)
 
     def _transposed(self, node: Node) -> Iterable[NodeProto]:
-        [source] = node.inputs
-        inner = Node(f"{node.name}.first", node.layer, (f"{node.name}.source",))
-        yield _transpose(source, inner.inputs[0], (0, 4, 1, 2, 3))
-        yield from self._operators(inner)
-        yield _transpose(inner.name, node.name, (0, 2, 3, 4, 1))
+        [source], layer, made, bias = node.inputs, node.layer, node.name, None
+        is_convolution = isinstance(layer, Conv3d | ConvTranspose3d)
+        if self._wide_outputs and is_convolution and layer.bias:
+            made, bias = f"{node.name}.unbiased", self._weight(layer.bias)
+            layer = replace(layer, bias=None)
+        turned, first = f"{node.name}.source", f"{node.name}.first"
+        yield _transpose(source, turned, _TO_FIRST)
+        if self._by_phases and isinstance(layer, ConvTranspose3d) and (phases := _phases(layer)):
+            yield from self._in_phases(Node(made, layer, (turned,)), layer, phases)
+        else:
+            yield from self._operators(Node(first, layer, (turned,)))
+            if self._wide_outputs and is_convolution:
+                yield _widened(first, first := f"{first}.wide")
+            yield _transpose(first, made, _TO_LAST)
+        if bias:
+            yield _node(node, "Add", [made, bias])
 
     def _operators(self, node: Node) -> Iterable[NodeProto]:
         match node.layer:
@@ -245,7 +264,7 @@ class Converter:
             shared = joined if low == high else f"{name}.shared"
             kernel = np.concatenate(kernels)
             last = [max(phase.last for phase in axis) for axis in phases]
-            yield self._phase(node, conv, kernel, shared, [-first for first in low] + last)
+            yield from self._phase(node, conv, kernel, shared, [-first for first in low] + last)
             parts = [] if low == high else [f"{name}.part{n}" for n in range(len(positions))]
             for number, part in enumerate(parts):
                 first = [phase.first for phase in positions[number]]
@@ -256,7 +275,7 @@ class Converter:
             parts = [f"{name}.part{number}" for number in range(len(positions))]
             for at, kernel, part in zip(positions, kernels, parts, strict=True):
                 pads = [-phase.first for phase in at] + [phase.last for phase in at]
-                yield self._phase(node, conv, kernel, part, pads)
+                yield from self._phase(node, conv, kernel, part, pads)
         if parts:
             yield helper.make_node("Concat", parts, [joined], joined, axis=1)
         yield from self._interleaved(node, conv, joined)
@@ -268,34 +287,55 @@ class Converter:
         kernel: FloatArray,
         made: str,
         pads: Sequence[int],
-    ) -> NodeProto:
+    ) -> Iterable[NodeProto]:
         inputs = [*node.inputs, f"{made}.kernel"]
         self._of_weights(inputs[-1], np.ascontiguousarray(kernel, np.float32))
         if conv.bias is not None:
             inputs.append(f"{made}.bias")
             repeats = len(kernel) // conv.out_channels
             self._of_weights(inputs[-1], np.tile(self._weights[conv.bias], repeats))
-        return helper.make_node("Conv", inputs, [made], made, pads=pads)
+        if self._wide_outputs:
+            narrow = f"{made}.narrow"
+            yield helper.make_node("Conv", inputs, [narrow], narrow, pads=pads)
+            yield _widened(narrow, made)
+        else:
+            yield helper.make_node("Conv", inputs, [made], made, pads=pads)
 
     def _interleaved(self, node: Node, conv: ConvTranspose3d, joined: str) -> Iterable[NodeProto]:
-        """Convert [N, phases * C, D, H, W] to [N, C, D * stride, H * stride, W * stride]."""
-        name, stride = node.name, conv.stride
+        """Convert [N, phases * C, D, H, W] to [N, C, D * stride, H * stride, W * stride], or to
+        that with channels last.
+        """
+        name, stride, channels = node.name, conv.stride, [conv.out_channels]
         extents, larger = f"{name}.extents", f"{name}.larger"
         yield helper.make_node("Shape", [joined], [extents], extents, start=2)
         factors = self._constant(node, "stride", np.array(stride, np.int64))
         yield helper.make_node("Mul", [extents, factors], [larger], larger)
-        shapes = list[str]()
-        for key, first, last in (
-            ("split", [0, *stride, conv.out_channels], extents),
-            ("whole", [0, conv.out_channels], larger),
-        ):
-            shapes.append(f"{name}.{key}.shape")
-            known = self._constant(node, key, np.array(first, np.int64))
-            yield helper.make_node("Concat", [known, last], shapes[-1:], shapes[-1], axis=0)
-        split, mixed = f"{name}.parted", f"{name}.mixed"
-        yield helper.make_node("Reshape", [joined, shapes[0]], [split], split)
-        yield helper.make_node("Transpose", [split], [mixed], mixed, perm=[0, 4, 5, 1, 6, 2, 7, 3])
-        yield _node(node, "Reshape", [mixed, shapes[1]])
+        source, split, mixed = joined, f"{name}.parted", f"{name}.mixed"
+        if self._axes == _LAST:  # so that whole voxels move
+            source = f"{name}.last"
+            yield _transpose(joined, source, _TO_LAST)
+            parted, order = ([0], extents, [*stride, *channels]), (0, 1, 4, 2, 5, 3, 6, 7)
+            whole = [0], larger, channels
+        else:
+            parted, order = ([0, *stride, *channels], extents), (0, 4, 5, 1, 6, 2, 7, 3)
+            whole = [0, *channels], larger
+        yield from self._reshape(source, split, parted)
+        yield _transpose(split, mixed, order)
+        yield from self._reshape(mixed, name, whole)
+
+    def _reshape(
+        self, source: str, made: str, extents: Sequence[str | list[int]]
+    ) -> Iterable[NodeProto]:
+        """Return a reshape to known extents and computed ones, which are tensors."""
+        shape, parts = f"{made}.shape", list[str]()
+        for number, part in enumerate(extents):
+            if isinstance(part, list):
+                key = f"{shape}{number}"
+                self.constants[key] = np.array(part, np.int64)
+                part = key
+            parts.append(part)
+        yield helper.make_node("Concat", parts, [shape], shape, axis=0)
+        yield helper.make_node("Reshape", [source, shape], [made], made)
 
     def _slice(self, node: Node, piece: Crop | Channels) -> NodeProto:
         if isinstance(piece, Channels):
@@ -462,6 +502,11 @@ _LOOKS_AROUND = Conv3d | ConvTranspose3d | Pool | Upsample
 
 def _transpose(source: str, made: str, order: Sequence[int]) -> NodeProto:
     return helper.make_node("Transpose", [source], [made], made, perm=order)
+
+
+def _widened(source: str, made: str) -> NodeProto:
+    """Return an identity, with which a convolution in bf16 writes float32."""
+    return helper.make_node("LeakyRelu", [source], [made], made, alpha=1.0)
 
 
 class _Phase(NamedTuple):

@@ -23,11 +23,13 @@ from ..network.graph import (
 )
 from ..network.graph_analysis import layer_flops
 from ..network.layers import Downsample, FloatArray, GroupNorm, InstanceNorm
+from ..options import Precision
 from ..patch_grid import Rows, Timing
 from ..scaling import Stored
 from .openvino_support import is_installed
 from .session import onnxruntime, session, session_options
-from .slabs import Piece, SlabPiece, SlabPlan, all_shapes, cut, filter_name, plan_slabs, slab_piece
+from .slab_pieces import Piece, SlabPiece, cut, filter_name, slab_piece
+from .slabs import SlabPlan, all_shapes, plan_slabs
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -108,29 +110,32 @@ def normalisation(node: Node, moments: MapMoments, weights: Mapping[str, FloatAr
 
 @contextmanager
 def open_cpu_volume_generator(
-    network: Network, memory: int, threads: int | None = None
+    network: Network, memory: int, threads: int | None = None, precision: Precision = "fp32"
 ) -> Generator["SlabGenerator"]:
     """Open a network for whole volumes. memory: bytes of maps and slabs in memory.
 
     Further maps go to temporary files. threads: by default all cores that this process may use.
+    precision: "fp32", or "bf16" for the convolutions that OpenVINO computes.
     """
     threads = threads or usable_cores()
     words = f"CPU, {threads} threads, ONNX Runtime {onnxruntime().__version__}"
     if is_installed():
         words += f", OpenVINO {version('openvino')}"
-    with closing(SlabGenerator(network, memory, threads, words)) as generator:
+    with closing(SlabGenerator(network, memory, threads, precision, words)) as generator:
         yield generator
 
 
 class SlabGenerator:
     """A network that is run over a volume map by map. device: description of the device."""
 
-    def __init__(self, network: Network, memory: int, threads: int, device: str) -> None:
+    def __init__(
+        self, network: Network, memory: int, threads: int, precision: Precision, device: str
+    ) -> None:
         self.graph: Graph = network.graph
         self.device = device
         self._network = network
         self._memory = memory
-        self._models = _Models(network, threads)
+        self._models = _Models(network, threads, precision)
 
     def close(self) -> None:
         """Free the compiled slabs, even if this generator is still referenced."""
@@ -247,7 +252,7 @@ class _Passage:
         _, depth, height, width = values.shape
         seen = np.moveaxis(slab, -1, 0)[:, : max(0, depth - rows.start), :height, :width]
         if not np.isfinite(seen).all():
-            raise PrecisionOverflowError.of("fp32")
+            raise PrecisionOverflowError.of(self._models.precision)
         for row in range(seen.shape[1]):
             self._target.store(seen[:, row], rows.start + row)
 
@@ -273,7 +278,7 @@ class _Models:
     A session of ONNX Runtime has threads and memory of its own, and is made anew in 2 ms.
     """
 
-    def __init__(self, network: Network, threads: int) -> None:
+    def __init__(self, network: Network, threads: int, precision: Precision) -> None:
         channels = network.graph.channels()
         filters = {
             filter_name(node): node.layer.weight(channels[node.inputs[0]])
@@ -281,6 +286,7 @@ class _Models:
             if isinstance(node.layer, Downsample)
         }
         self._weights = {**network.weights, **filters}
+        self.precision: Precision = precision
         self._threads = threads
         self._open = dict[tuple[Any, ...], _OpenSlab]()
         self._compiled = dict[bytes, "CompiledModel"]()
@@ -328,8 +334,9 @@ class _Models:
     ) -> _OpenSlab:
         from .slab_model import slab_model  # late: with ONNX
 
-        model = slab_model(slab, shapes, norms.keys(), self._weights)
-        if not (is_long and is_installed()):
+        in_openvino = is_long and is_installed()
+        model = slab_model(slab, shapes, norms.keys(), self._weights, for_openvino=in_openvino)
+        if not in_openvino:
             return _OpenSlab(model, self._in_onnxruntime(model.onnx))
         key = model.onnx.SerializeToString(deterministic=True)
         if key not in self._compiled:
@@ -340,7 +347,7 @@ class _Models:
     def _openvino(self) -> "OpenVino":
         from .openvino import OpenVino
 
-        return OpenVino("fp32", self._threads)
+        return OpenVino(self.precision, self._threads)
 
     def _in_onnxruntime(
         self, model: "ModelProto"

@@ -8,7 +8,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from ..network.layers import FloatArray
 from .onnx_model import model_of
 from .onnx_operators import Converter
-from .slabs import SlabPiece
+from .slab_pieces import SlabPiece
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,22 @@ def slab_model(
     shapes: Mapping[str, Sequence[int]],
     normalised: Collection[str],
     weights: Mapping[str, FloatArray],
+    *,
+    for_openvino: bool,
 ) -> SlabModel:
     """Return the model of a slab.
 
     shapes: of the rows of each source. normalised: sources that are scaled and shifted first.
+    for_openvino: whether operators are those that are fast in OpenVINO, else in ONNX Runtime.
     """
-    converter = Converter(weights, {}, by_columns=True, channels_last=True)
+    converter = Converter(
+        weights,
+        {},
+        by_columns=True,
+        by_phases=for_openvino,
+        channels_last=True,
+        wide_outputs=for_openvino,
+    )
     operators = [made for source in normalised for made in _normalisation(source)]
     operators += [made for node in slab.nodes for made in converter.operators(node)]
     names = _Names()

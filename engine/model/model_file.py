@@ -61,6 +61,11 @@ class Model:
         return f"Model({self.card.name}, {weights:,} weights)"
 
     @property
+    def modes_agree(self) -> bool:
+        """Whether patches and the whole volume compute the same function, apart from borders."""
+        return not sees_whole_patch(self.network.graph)
+
+    @property
     def inference(self) -> Inference:
         """Default inference mode.
 
@@ -69,9 +74,8 @@ class Model:
         """
         if self.card.inference:
             return self.card.inference
-        graph = self.network.graph
-        is_same = not sees_whole_patch(graph) and volume_refusal(graph) is None
-        return "volume" if is_same else "patches"
+        is_supported = volume_refusal(self.network.graph) is None
+        return "volume" if self.modes_agree and is_supported else "patches"
 
 
 safetensors: Any = _safetensors  # the package ships no types

@@ -7,15 +7,16 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ...engine.model.model_file import Model
-from ...engine.options import NO_LIMITS, CudaLimits
+from ...engine.options import NO_LIMITS, CudaLimits, Inference
 from ...io.choice import Choice, PathGlobs
 from ...io.conversion import AnyPath
 from ...io.reading import read_study_header
 from ...io.volume import Study
-from ..dry_run import dry_run
+from ..dry_run import DryRow, dry_run
 from ..errors import SettingsError
 from ..events import Event, Listen
-from ..report.report import BatchReport
+from ..mode_cost import StudyCost
+from ..report.report import BatchReport, Failure
 from ..request import Request
 from ..results.earlier_results import discover_scans
 from ..settings import DEFAULTS, TranslateOptions
@@ -172,7 +173,9 @@ class PlannedRow:
     it) or "refuse". reason: why it would fail, or None. seconds: expected time, None if nothing
     like it was measured on this machine yet. host_bytes, device_bytes: memory of host and GPU;
     None if not used or not known. voxels: of the scan. patches: number of them. notes: remarks,
-    joined by semicolons.
+    joined by semicolons. inference: mode of these figures, "patches" or "volume". other_seconds,
+    other_host_bytes, other_device_bytes, other_reason: the same figures in the other mode, and why
+    the study would fail there; all are None if there is no choice.
     """
 
     name: str
@@ -185,6 +188,11 @@ class PlannedRow:
     voxels: int
     patches: int
     notes: str
+    inference: Inference
+    other_seconds: float | None
+    other_host_bytes: int | None
+    other_device_bytes: int | None
+    other_reason: str | None
 
 
 def plan(
@@ -215,21 +223,30 @@ def plan(
     request = _request(
         inputs, file, output, device, options, modality, series, channels, include, exclude, limits
     )
-    return [
-        PlannedRow(
-            name=str(row.planned.study.name),
-            source=row.planned.study.files[0],
-            action="refuse" if row.failure else row.planned.action,
-            reason=row.failure.reason if row.failure else None,
-            seconds=row.work.seconds if row.work else None,
-            host_bytes=row.host_bytes,
-            device_bytes=row.device_bytes,
-            voxels=row.voxels * row.count,
-            patches=row.patches,
-            notes="; ".join(row.notes),
-        )
-        for row in dry_run(open_job(request, model)).rows
-    ]
+    job = open_job(request, model)
+    return [_planned_row(row, job.options.inference) for row in dry_run(job).rows]
+
+
+def _planned_row(row: DryRow, inference: Inference) -> PlannedRow:
+    cost, other = row.cost, row.other
+    elsewhere = other if isinstance(other, StudyCost) else None
+    return PlannedRow(
+        name=str(row.planned.study.name),
+        source=row.planned.study.files[0],
+        action="refuse" if row.failure else row.planned.action,
+        reason=row.failure.reason if row.failure else None,
+        seconds=cost.work.seconds if cost.work else None,
+        host_bytes=cost.host_bytes,
+        device_bytes=cost.device_bytes,
+        voxels=row.voxels * row.count,
+        patches=row.patches,
+        notes="; ".join(row.notes),
+        inference=inference,
+        other_seconds=elsewhere.work.seconds if elsewhere and elsewhere.work else None,
+        other_host_bytes=elsewhere.host_bytes if elsewhere else None,
+        other_device_bytes=elsewhere.device_bytes if elsewhere else None,
+        other_reason=other.reason if isinstance(other, Failure) else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.cpu.slab_generator import open_cpu_volume_generator
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
+from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.engine.whole_volume import padded_extents
 
@@ -14,11 +15,15 @@ ODD: Triple = (19, 14, 17)
 
 
 def at_once(
-    network: Network, volume: FloatArray, memory: int = ENOUGH, threads: int | None = None
+    network: Network,
+    volume: FloatArray,
+    memory: int = ENOUGH,
+    threads: int | None = None,
+    precision: Precision = "fp32",
 ) -> FloatArray:
     """[C, D, H, W] through the generator for volumes."""
     made = np.full((network.graph.out_channels, *volume.shape[1:]), np.nan, np.float32)
-    with open_cpu_volume_generator(network, memory, threads) as opened:
+    with open_cpu_volume_generator(network, memory, threads, precision) as opened:
         opened.translate_volume(Stored(volume), Stored(made), lambda _: None)
     return made
 

@@ -21,6 +21,7 @@ from typer.testing import CliRunner, Result
 
 import cuda_cyclegan as cc
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.cpu.openvino_support import has_bf16
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.generator import VolumeGenerator
 from cuda_cyclegan.engine.model.intensity_maps import Identity
@@ -172,6 +173,98 @@ def test_plan_shows_what_it_takes(world: World) -> None:
     again = world.did("plan", *VOLUME, "--overwrite")
     assert "Total time: known after" not in again
     assert "whole-volume inference" not in world.did("plan", *PATCHES)
+
+
+def other_mode(reported: str) -> str:
+    """Line of a plan on the other mode of inference; empty if there is none."""
+    return " ".join(re.findall(r"^With --inference .*(?:\n .*)*", reported, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("norm", "default", "shown"),
+    [
+        ("stored", None, "With --inference patches: time known after the first batch with it; "),
+        ("instance", "patches", "With --inference volume: time known after the first batch with"),
+        ("instance", "volume", "With --inference patches: time known after the first batch with"),
+        ("instance", None, ""),
+    ],
+)
+def test_plan_shows_the_other_mode_if_there_is_a_choice(
+    world: World, norm: Norm, default: Any, shown: str
+) -> None:
+    model_of(world.model, norm)
+    with_card(world.model, inference=default)
+    reported = " ".join(other_mode(world.did("plan")).split())
+    assert reported.startswith(shown)
+    assert bool(reported) == bool(shown)
+    is_same = norm == "stored"
+    values = "the same values, except near borders of patches" if is_same else "differing values"
+    assert values in reported or not shown
+
+
+@pytest.mark.skipif(not has_bf16(), reason="the processor has no bf16")
+def test_the_cpu_computes_volumes_in_bf16(world: World) -> None:
+    report = world.report(*VOLUME, "--precision", "bf16")
+    assert [row["status"] for row in report["studies"]] == ["translated"]
+    assert report["settings"]["precision"] == "bf16"
+    assert "volume" in world.did("plan", *VOLUME, "--precision", "bf16", "--overwrite")
+
+
+def figures_of(row: cc.PlannedRow) -> tuple[float | None, int, int | None]:
+    return row.seconds, row.host_bytes, row.device_bytes
+
+
+def figures_in_other_mode(row: cc.PlannedRow) -> tuple[float | None, int | None, int | None]:
+    return row.other_seconds, row.other_host_bytes, row.other_device_bytes
+
+
+@pytest.mark.parametrize("default", ["patches", "volume"])
+def test_figures_of_the_other_mode_are_those_of_a_plan_in_it(world: World, default: Any) -> None:
+    scan(world.inputs / "b.nii.gz", seed=1, shape=(40, 20, 30))
+    with_card(world.model, inference=default)
+    back = random_model(world.root / "back.safetensors", "T2", "T1", 2)
+    random_model(world.model, "T1", "T2", 1)
+    with_card(world.model, inference=default)
+    others: dict[str, Any] = {"patches": "volume", "volume": "patches"}
+    check = cc.CycleCheck(str(back))
+
+    def rows(inference: Any) -> list[cc.PlannedRow]:
+        options = cc.TranslateOptions(
+            inference=inference, overwrite=True, cycle_check=check, verify=2, seam_score=True
+        )
+        return cc.plan(world.inputs, world.model, world.output, device="cpu", options=options)
+
+    flags = ("--cycle-check", str(back), "--verify", "2", "--seam-score", "--overwrite")
+    other = others[default]
+    world.did("translate", "--inference", default, *flags)
+    assert [row.seconds is None for row in rows(default)] == [False] * 2
+    assert [row.other_seconds for row in rows(default)] == [None] * 2
+    world.did("translate", "--inference", other, *flags)
+    made, wanted = rows(default), rows(other)
+    assert {row.inference for row in made} == {default}
+    assert [*map(figures_in_other_mode, made)] == [*map(figures_of, wanted)]
+    assert None not in [row.other_seconds for row in made]
+    assert [*map(figures_in_other_mode, wanted)] == [*map(figures_of, made)]
+    total = re.search(r"Total time: (.*)", world.did("plan", "--inference", other, *flags))
+    assert total
+    assert f"{other}: {total[1]}; " in other_mode(world.did("plan", *flags))
+
+
+def test_plan_shows_studies_that_would_fail_in_the_other_mode(world: World) -> None:
+    with_card(world.model, inference="patches")
+    scan(world.inputs / "small.nii.gz", shape=(2, 20, 20))
+    reported = " ".join(other_mode(world.did("plan")).split())
+    assert "With --inference volume: 1 study would fail; engine: " in reported
+    assert "on 2x20x20" in reported
+    assert "of RAM" in reported
+    small, large = (
+        row.other_reason
+        for row in sorted(
+            cc.plan(world.inputs, world.model, world.output, device="cpu"), key=lambda r: r.voxels
+        )
+    )
+    assert "on 2x20x20" in str(small)
+    assert large is None
 
 
 def test_too_little_memory_is_reported_before_anything_is_computed(

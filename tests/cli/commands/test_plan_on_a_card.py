@@ -27,7 +27,7 @@ from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.engine.probe.gpus import CudaDevice
 from cuda_cyclegan.engine.whole_volume import VolumePlan
-from cuda_cyclegan.pipelines import dry_run
+from cuda_cyclegan.pipelines import mode_cost
 from cuda_cyclegan.pipelines.rates import HostRates, RateCache, host_keys
 from cuda_cyclegan.pipelines.study.inference import window_grid
 from cuda_cyclegan.pipelines.study.patches import cover
@@ -56,7 +56,7 @@ class World:
                 raise reported
             return reported
 
-        self._monkeypatch.setattr(dry_run, "plan_device", plan_device)
+        self._monkeypatch.setattr(mode_cost, "plan_device", plan_device)
         self._monkeypatch.setattr(
             "cuda_cyclegan.pipelines.decisions.choose_devices", lambda *_: (device,)
         )
@@ -103,7 +103,7 @@ def test_a_seam_score_takes_network_intensities_to_the_gpu(world: World) -> None
 def test_a_way_back_is_a_second_program_in_the_other_half(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dry_run, "with_half_the_memory", lambda device: device)
+    monkeypatch.setattr(mode_cost, "with_half_the_memory", lambda device: device)
     back = tiny_model(world._root / "back.safetensors", 1, "T2", "T1")
     reported = world.plan(PLAN, CARD, "--cycle-check", str(back))
     one = 100 * MIB + arrays((16, 16, 16))
@@ -119,7 +119,7 @@ def test_seconds_with_a_way_back_are_those_of_both_programs(
 ) -> None:
     from cuda_cyclegan.io.volume import Study
 
-    monkeypatch.setattr(dry_run, "with_half_the_memory", lambda device: device)
+    monkeypatch.setattr(mode_cost, "with_half_the_memory", lambda device: device)
     back = tiny_model(world._root / "back.safetensors", 1, "T2", "T1")
     study = Study(Path("any.nii"), (Path("any.nii"),), "nifti")  # type: ignore[arg-type]
     cache = RateCache(world._root / "cache" / "cuda-cyclegan")
@@ -144,8 +144,8 @@ def test_volumes_there_and_back_are_on_a_gpu_at_the_same_time(
         assert isinstance(extents, tuple)
         return VolumePlan(extents, device * MIB, host * MIB, "card", 0.5)
 
-    monkeypatch.setattr(dry_run, "with_half_the_memory", lambda device: device)
-    monkeypatch.setattr(dry_run, "plan_volume", plan_volume)
+    monkeypatch.setattr(mode_cost, "with_half_the_memory", lambda device: device)
+    monkeypatch.setattr(mode_cost, "plan_volume", plan_volume)
     back = tiny_model(world._root / "back.safetensors", 1, "T2", "T1")
     study = Study(Path("any.nii"), (Path("any.nii"),), "nifti")  # type: ignore[arg-type]
     cache = RateCache(world._root / "cache" / "cuda-cyclegan")
@@ -224,7 +224,7 @@ class TestOnDescribedCards:
         words = ["plan", str(scan(folder / "scan.nii")), "--output", str(folder / "out")]
         words += ["--model", str(tiny_model(folder / "model.safetensors")), "--patch", patch]
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(dry_run, "plan_device", plan_device)
+            patched.setattr(mode_cost, "plan_device", plan_device)
             patched.setenv("XDG_CACHE_HOME", str(folder / "cache"))
             return CliRunner().invoke(app, [*words, "--device", "auto", *options])
 

@@ -260,8 +260,8 @@ def test_a_plan_shows_the_network_s_time_for_every_flip(
         options = TranslateOptions(spread=flips, overwrite=True)
         request = Request((world.inputs,), world.model, world.output, device="cpu", options=options)
         row = dry_run(open_job(request)).rows[0]
-        assert row.work
-        return row.work
+        assert row.cost.work
+        return row.cost.work
 
     world.run("translate")
     plain = planned(0)

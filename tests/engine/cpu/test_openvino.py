@@ -253,15 +253,16 @@ def test_threads_that_start_it_at_the_same_time_share_one_core() -> None:
 
 
 @needs_bf16
-def test_bf16_is_for_patches_alone() -> None:
+def test_the_cpu_offers_bf16_for_patches_and_whole_volumes() -> None:
     device = devices.choose_device("cpu")
     network = small_network()
     assert device.default_precision == "fp32"
     assert device.precisions == ("fp32", "bf16")
-    assert devices.why_not_whole_volume(network.graph, device, "fp32") is None
-    assert "only in fp32" in str(devices.why_not_whole_volume(network.graph, device, "bf16"))
+    assert devices.why_not_whole_volume(network.graph, device) is None
     with devices.open_generator(network, device, "bf16", (16, 16, 16)) as generator:
         assert "OpenVINO" in generator.device
+    with devices.open_volume_generator(network, device, "bf16", lambda: 1 << 30) as whole:
+        assert "OpenVINO" in whole.device
 
 
 def test_a_processor_without_bf16_offers_fp32_alone(monkeypatch: pytest.MonkeyPatch) -> None:

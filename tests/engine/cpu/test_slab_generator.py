@@ -14,7 +14,8 @@ from support.network_features import FEATURES, trained
 from support.volumes_at_once import ENOUGH, ODD, at_once, off, volume_for
 
 from cuda_cyclegan.engine.cpu.slab_generator import MapMoments, open_cpu_volume_generator
-from cuda_cyclegan.engine.cpu.slabs import cut, plan_slabs
+from cuda_cyclegan.engine.cpu.slab_pieces import cut
+from cuda_cyclegan.engine.cpu.slabs import plan_slabs
 from cuda_cyclegan.engine.errors import (
     DeviceMemoryError,
     PatchShapeError,
