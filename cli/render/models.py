@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ...pipelines.model_import.combining import Combined
     from ...pipelines.model_import.importing import Imported, Survey
     from ...pipelines.model_import.pipeline_proof import Mismatch
+    from ...pipelines.model_import.single_changes import SingleChange
 
 
 _INDENT = "  "
@@ -139,6 +140,7 @@ _SPELLED_CHANGES: dict[str, Callable[[ModelCard], str]] = {
     "grid": lambda card: _numbers(card.grid or ()),
     "grid_rule": lambda card: card.grid_rule,
     "maps_on": lambda card: card.maps_on,
+    "grid_window": lambda card: spelled_window(card.grid_window) if card.grid_window else "",
     "intensity_in": lambda card: _spelled_maps(card.intensity_in),
     "intensity_out": lambda card: _spelled_maps(card.intensity_out),
     "input_range": lambda card: card.input_range,
@@ -147,7 +149,12 @@ _SPELLED_CHANGES: dict[str, Callable[[ModelCard], str]] = {
     "patch": lambda card: "whole" if card.inference == "volume" else _numbers(card.patch),
     "small_volume_padding": lambda card: str(card.small_volume_padding),
 }
-"""Values of the options of `model import` by which a card can be changed."""
+"""Values of the options of `model import` by which a card can be changed; "" for none."""
+
+
+def _spelled_change(change: "SingleChange") -> str:
+    value = _SPELLED_CHANGES[change.field](change.card)
+    return f"{option(change.field)} {value}" if value else f"no {option(change.field)}"
 
 
 def mismatch_lines(found: "Mismatch") -> Iterator[str]:
@@ -167,10 +174,7 @@ def mismatch_lines(found: "Mismatch") -> Iterator[str]:
         axes = " and ".join("ijk"[axis] for axis in found.mirrored)
         yield f"Explained: OUTPUT is a mirror image along {axes}; write it as its affine states."
     elif found.named:
-        changes = " or ".join(
-            f"{option(change.field)} {_SPELLED_CHANGES[change.field](change.card)}"
-            for change in found.named
-        )
+        changes = " or ".join(map(_spelled_change, found.named))
         yield f"Explained: with {changes} the result is that of OUTPUT; check that option."
     else:
         left = "" if found.tried == found.count else f" of {found.count}; time was up"
