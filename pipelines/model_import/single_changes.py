@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations, product
-from typing import get_args
+from typing import TypeVar, get_args
 
 from ...engine.model.grid_window import GridWindow, WindowRule, WindowStep
 from ...engine.model.intensity_maps import (
@@ -18,10 +18,12 @@ from ...engine.model.intensity_maps import (
     ZScore,
 )
 from ...engine.model.model_card import GridRule, MapsOn, ModelCard
-from ...engine.model.tiling import OWN, Shares, Tiling
+from ...engine.model.tiling import OWN, Tiling
 from ...engine.network.layers import Triple, triple
 from ...engine.options import Blend
 from ...engine.patch_grid import PatchPadding
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +198,12 @@ def _usual_steps(card: ModelCard, grid: Triple | None) -> Iterator[WindowStep]:
     if grid:
         yield WindowStep("extents", grid)
     for multiple in _MULTIPLES:
-        yield WindowStep("multiple", 3 * (multiple,))
+        yield WindowStep("multiple", _even(multiple))
     for rule in ("at-least", "extents", "at-most"):
         yield WindowStep(rule, card.patch)
     for rule in ("positive", "positive-padded"):
-        yield from (WindowStep(rule, 3 * (margin,)) for margin in _MARGINS)
-    yield from (WindowStep("extents", 3 * (edge,)) for edge in _EDGES)
+        yield from (WindowStep(rule, _even(margin)) for margin in _MARGINS)
+    yield from (WindowStep("extents", _even(edge)) for edge in _EDGES)
 
 
 def _other_steps(
@@ -215,7 +217,7 @@ def _other_steps(
         others = [WindowStep(rule, step.voxels) for rule in get_args(WindowRule)]
         others += [WindowStep(step.rule, triple(one)) for one in permutations(step.voxels)]
         usual = _USUAL_VOXELS.get(step.rule, _MARGINS)
-        others += [WindowStep(step.rule, 3 * (count,)) for count in usual]
+        others += [WindowStep(step.rule, _even(count)) for count in usual]
         others += [WindowStep("extents", grid)] if grid else []
         yield from ((*before, other, *after) for other in others)
     yield own[::-1]
@@ -243,5 +245,5 @@ def _other_tilings(card: ModelCard) -> Iterator[Tiling]:
     yield from OWN.values()
 
 
-def _even(share: float) -> Shares:
-    return (share, share, share)
+def _even(each: Number) -> tuple[Number, Number, Number]:
+    return (each, each, each)
