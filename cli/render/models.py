@@ -10,7 +10,6 @@ from ...engine.importing.checkpoint.evidence import Fact, Question
 from ...engine.importing.checkpoint.recognise import Recognised
 from ...engine.model.architecture_json import architecture_to_json
 from ...engine.model.calibration import PERCENTILES, Typical
-from ...engine.model.grid_window import GridWindow
 from ...engine.model.intensity_maps import (
     ChannelMaps,
     ClipPercentiles,
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from ...pipelines.model_import.combining import Combined
     from ...pipelines.model_import.importing import Imported, Survey
     from ...pipelines.model_import.pipeline_proof import Mismatch
+    from ...pipelines.model_import.single_changes import SingleChange
 
 
 _INDENT = "  "
@@ -139,6 +139,7 @@ _SPELLED_CHANGES: dict[str, Callable[[ModelCard], str]] = {
     "grid": lambda card: _numbers(card.grid or ()),
     "grid_rule": lambda card: card.grid_rule,
     "maps_on": lambda card: card.maps_on,
+    "grid_window": lambda card: card.grid_window.spelled if card.grid_window else "",
     "intensity_in": lambda card: _spelled_maps(card.intensity_in),
     "intensity_out": lambda card: _spelled_maps(card.intensity_out),
     "input_range": lambda card: card.input_range,
@@ -147,7 +148,12 @@ _SPELLED_CHANGES: dict[str, Callable[[ModelCard], str]] = {
     "patch": lambda card: "whole" if card.inference == "volume" else _numbers(card.patch),
     "small_volume_padding": lambda card: str(card.small_volume_padding),
 }
-"""Values of the options of `model import` by which a card can be changed."""
+"""Values of the options of `model import` by which a card can be changed; "" for none."""
+
+
+def _spelled_change(change: "SingleChange") -> str:
+    value = _SPELLED_CHANGES[change.field](change.card)
+    return f"{option(change.field)} {value}" if value else f"no {option(change.field)}"
 
 
 def mismatch_lines(found: "Mismatch") -> Iterator[str]:
@@ -167,10 +173,7 @@ def mismatch_lines(found: "Mismatch") -> Iterator[str]:
         axes = " and ".join("ijk"[axis] for axis in found.mirrored)
         yield f"Explained: OUTPUT is a mirror image along {axes}; write it as its affine states."
     elif found.named:
-        changes = " or ".join(
-            f"{option(change.field)} {_SPELLED_CHANGES[change.field](change.card)}"
-            for change in found.named
-        )
+        changes = " or ".join(map(_spelled_change, found.named))
         yield f"Explained: with {changes} the result is that of OUTPUT; check that option."
     else:
         left = "" if found.tried == found.count else f" of {found.count}; time was up"
@@ -217,7 +220,7 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
             ("spacing", spacing),
             *([("cropped to", _spelled_crop(card.crop))] if card.crop else []),
             *([("grid rule", card.grid_rule)] if card.spacing else []),
-            *([("grid window", spelled_window(card.grid_window))] if card.grid_window else []),
+            *([("grid window", card.grid_window.spelled)] if card.grid_window else []),
             *([("intensities", _MAPPED[card.maps_on])] if card.maps_on in _MAPPED else []),
             ("patch", _times(card.patch)),
             ("tiling", spelled_tiling(card.tiling)),
@@ -447,13 +450,6 @@ _MAPPED = {
     "grid": "mapped after resampling",
     "window": "mapped after cropping and padding of the grid",
 }
-
-
-def spelled_window(window: GridWindow) -> str:
-    """Return a window on the grid as `model import --grid-window` takes it."""
-    steps = [f"{step.rule}:{_share(step.voxels)}" for step in window.steps]
-    padding = window.padding if isinstance(window.padding, str) else _plain(window.padding)
-    return f"{'+'.join(steps)},padding={padding},fill={_plain(window.fill)}"
 
 
 def _spelled_crop(crop: ScanCrop) -> str:

@@ -55,6 +55,21 @@ class GridWindow:
         """Whether its extents depend on the values of a scan."""
         return any(step.is_measured for step in self.steps)
 
+    @property
+    def spelled(self) -> str:
+        """Form in which it is stated at an import, such as extents:96/96/64,padding=-1,fill=0."""
+        steps = [f"{step.rule}:{_spelled_voxels(step.voxels)}" for step in self.steps]
+        padding = self.padding if isinstance(self.padding, str) else _plain(self.padding)
+        return f"{'+'.join(steps)},padding={padding},fill={_plain(self.fill)}"
+
+
+def _spelled_voxels(voxels: Triple) -> str:
+    return "/".join(map(str, voxels)) if len(set(voxels)) > 1 else str(voxels[0])
+
+
+def _plain(number: float) -> str:
+    return repr(number).removesuffix(".0")
+
 
 _MOST_VOXELS = 4096
 

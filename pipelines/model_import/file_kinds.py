@@ -232,8 +232,8 @@ def _facts_of_bundle(data: BundleData) -> Iterator[Fact]:
         ("input intensities", data.intensity_in and str(data.intensity_in)),
         ("their range", data.input_range),
         ("measured on", data.maps_on and f"the {data.maps_on}"),
-        ("cropped to", data.crop and str(data.crop)),
-        ("window on the grid", data.grid_window and str(data.grid_window)),
+        ("cropped to", data.crop and f"{data.crop.around} voxels, margin {data.crop.margin}"),
+        ("window on the grid", data.grid_window and data.grid_window.spelled),
         ("patch", whole or (data.patch and times(data.patch))),
         ("tiling", tiling and f"MONAI's, overlap {tiling.overlap}, {tiling.blend}"),
     ):

@@ -33,7 +33,7 @@ from ..study.grids import grid_difference
 from ..study.selection import studies_for
 from ..study.translator import StudyTranslator
 from .single_changes import SingleChange, single_changes
-from .whole_scan import ScanPlace, ScanValues, TranslatedScan, resolved, translated
+from .whole_scan import ScanPlace, ScanValues, TranslatedScan, planned, resolved, translated
 
 _TOLERANCE = 1e-4
 """Share of the result's range that float32 and resampling explain."""
@@ -80,11 +80,15 @@ class _Wanted:
         """Return the difference along the axes of `values`; None for other extents."""
         if self.is_on_scan:
             return made.on_scan() - self.values
-        turned = orientation(self.affine, made.axes)
         grid = made.on_grid()
-        if turned.oriented(self.values[0]).shape != grid.shape[1:]:
+        if self.grid(made.axes) != grid.shape[1:]:
             return None
+        turned = orientation(self.affine, made.axes)
         return np.stack([turned.in_scan(channel) for channel in grid]) - self.values
+
+    def grid(self, axes: str) -> Triple:
+        """Return its extents [D, H, W] along the axes of a model."""
+        return triple(orientation(self.affine, axes).oriented(self.values[0]).shape)
 
 
 OnChange = Callable[[int, int], None]
@@ -195,11 +199,16 @@ class _Search:
     ) -> None:
         self._model, self._volumes, self._wanted, self._end = model, volumes, wanted, end
 
-    def translated(self, card: ModelCard, around: ScanPlace | None = None) -> TranslatedScan:
-        """Return the result with another card. Raises EngineError and PipelineError."""
+    def translated(self, card: ModelCard) -> TranslatedScan:
+        """Return the result with a card. Raises EngineError and PipelineError."""
+        model, volumes = self._with(card)
+        return translated(model, volumes, planned(model, volumes))
+
+    def _with(self, card: ModelCard) -> tuple[Model, list[Volume]]:
+        """Return the model with another card, and the scans in the order of its channels."""
         names = self._model.card.input_channels
         volumes = [self._volumes[names.index(name)] for name in card.input_channels]
-        return translated(replace(self._model, card=card), volumes, around)
+        return replace(self._model, card=card), volumes
 
     def explained(
         self, made: TranslatedScan, before: ScanValues | None, on_change: OnChange
@@ -215,14 +224,13 @@ class _Search:
         )
         if before is None:
             extents = made.prepared.plan.layout.extents
-            turned = orientation(wanted.affine, card.axes)
-            mismatch = replace(
-                mismatch, extents=(extents, triple(turned.oriented(wanted.values[0]).shape))
-            )
+            mismatch = replace(mismatch, extents=(extents, wanted.grid(card.axes)))
         elif mirrored := self._mirrored(before):
             return replace(mismatch, mirrored=mirrored)
         around = self._place(before, made)
-        changes = [*single_changes(card, is_whole=made.prepared.plan.inference == "volume")]
+        is_whole = made.prepared.plan.inference == "volume"
+        there = mismatch.extents[1] if mismatch.extents else None
+        changes = [*single_changes(card, is_whole=is_whole, grid=there)]
         changes += self._linear_map(before)
         hopeful, tried = list[tuple[float, SingleChange]](), 0
         for change in changes:
@@ -247,8 +255,12 @@ class _Search:
         """Return the error of a card if it is a tenth of that before, and no voxel is beyond the
         limit; None if not.
         """
+        model, volumes = self._with(card)
         try:
-            after = self._wanted.difference(self.translated(card, around))
+            plan = planned(model, volumes)
+            if not self._wanted.is_on_scan and plan.layout.extents != self._wanted.grid(card.axes):
+                return None
+            after = self._wanted.difference(translated(model, volumes, plan, around))
         except (EngineError, PipelineError, ValueError):  # this card does not fit the scan
             return None
         if after is None:
@@ -298,12 +310,16 @@ class _Search:
         shares = [(index + 0.5) / extent for index, extent in zip(at, extents, strict=True)]
         if self._wanted.is_on_scan:
             return triple(map(float, shares))
-        here, there = orientation(self._wanted.affine, made.axes), made.prepared.plan.orientation
+        plan = made.prepared.plan
+        here, there = orientation(self._wanted.affine, made.axes), plan.orientation
         found = [0.5, 0.5, 0.5]
         for axis in range(3):
             share = shares[here.order[axis]]
-            is_turned = here.flips[axis] != there.flips[axis]
-            found[there.order[axis]] = float(1 - share if is_turned else share)
+            share = 1 - share if here.flips[axis] else share
+            if window := plan.window:
+                at = share * window.extents[axis] - window.before[axis] + window.inside[axis][0]
+                share = min(max(at / plan.grid[axis], 0), 1)
+            found[there.order[axis]] = float(1 - share if there.flips[axis] else share)
         return triple(found)
 
 

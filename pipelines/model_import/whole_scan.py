@@ -20,6 +20,7 @@ from ..stopwatch import Stopwatch
 from ..study.finish import Canvas, canvas, finish
 from ..study.inference import SlidingWindow, translate_array, translate_at_once
 from ..study.patches import UNFLIPPED, Box, PatchLayout
+from ..study.plan import StudyPlan
 from ..study.prepare import Prepared
 from ..study.translator import Scans, StudyTranslator
 
@@ -63,18 +64,23 @@ def resolved(model: Model) -> ResolvedOptions:
     return with_inference(model, asked).resolved()
 
 
-def translated(
-    model: Model, volumes: Sequence[Volume], around: ScanPlace | None = None
-) -> TranslatedScan:
-    """Translate the scans of a study, in the order of the model's channels, as a batch does.
+def planned(model: Model, volumes: Sequence[Volume]) -> StudyPlan:
+    """Plan the scans of a study, in the order of the model's channels. Raises EngineError and
+    PipelineError.
+    """
+    return StudyTranslator(model, resolved(model)).plan(Scans(tuple(volumes), ()), in_network=True)
 
-    around: place of which only the patches are computed, with all others along one axis; None for
-    all. Raises EngineError and PipelineError.
+
+def translated(
+    model: Model, volumes: Sequence[Volume], plan: StudyPlan, around: ScanPlace | None = None
+) -> TranslatedScan:
+    """Translate the scans of a study as a batch does.
+
+    plan: of `planned`. around: place of which only the patches are computed, with all others along
+    one axis; None for all. Raises EngineError and PipelineError.
     """
     translator = StudyTranslator(model, resolved(model))
-    scans = Scans(tuple(volumes), ())
-    plan = translator.plan(scans, in_network=True)
-    study = translator.prepare(scans, plan, is_compared=False)
+    study = translator.prepare(Scans(tuple(volumes), ()), plan, is_compared=False)
     prepared = study.prepared
     source, output, timer = prepared.network_input, canvas(prepared), Stopwatch()
     if plan.inference == "volume":
@@ -83,7 +89,7 @@ def translated(
             translate_at_once(source, output.target, whole, UNFLIPPED, timer, _ignore)
         return TranslatedScan(prepared, output, model.card.axes, is_part=False)
     layout, blend = plan.layout, translator.options.blend
-    can_be_part = _can_be_part(layout, blend, is_cropped=bool(plan.crop or plan.window))
+    can_be_part = _can_be_part(layout, blend, is_cropped=bool(plan.crop))
     part = _part(prepared, around) if around and can_be_part else _Part.all_of(layout)
     window = SlidingWindow(part.layout, blend, model.card.padding)
     cut = replace(source, values=source.values[:, *part.cover])
@@ -128,13 +134,16 @@ class _Part:
 
 def _part(prepared: Prepared, around: ScanPlace) -> _Part:
     """Return the patches around a place, with all others along the axis that has the most."""
-    turned, layout = prepared.plan.orientation, prepared.plan.layout
+    turned, layout, window = prepared.plan.orientation, prepared.plan.layout, prepared.plan.window
     longest = max(range(3), key=lambda axis: len(layout.origins[axis]))
     origins, cover, final = list[tuple[int, ...]](), list[slice](), list[slice]()
     for axis, scan_axis in enumerate(turned.order):
         extent, patch, row = layout.extents[axis], layout.patch[axis], layout.origins[axis]
         share = 1 - around[scan_axis] if turned.flips[axis] else around[scan_axis]
-        centre = min(int(share * extent), extent - 1)
+        at = int(share * prepared.plan.grid[axis])
+        if window:
+            at += window.before[axis] - window.inside[axis][0]
+        centre = min(max(at, 0), extent - 1)
         start, stop = max(centre - _AROUND, 0), min(centre + _AROUND + 1, extent)
         if axis == longest or len(row) == 1:
             start, stop = 0, extent

@@ -30,6 +30,8 @@ from cuda_cyclegan.engine.model.model_card import ScanCrop
 from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.model.tiling import OWN, Tiling
 from cuda_cyclegan.engine.network.layers import triple
+from cuda_cyclegan.pipelines.model_import.file_kinds import ImportRequest
+from cuda_cyclegan.pipelines.model_import.importing import survey
 from cuda_cyclegan.pipelines.model_import.monai_data import BundleData, bundle_data
 
 NEAR = 2e-6
@@ -426,6 +428,18 @@ def test_a_padding_that_the_windows_do_not_do_is_a_window_on_the_grid(
     assert data.grid_window == GridWindow(
         (WindowStep("at-least", extents),), float(pad.get("value", 0))
     )
+
+
+def test_facts_state_crops_as_the_options_take_them(tmp_path: Path) -> None:
+    pytest.importorskip("monai")
+    transforms = [
+        {"_target_": "CropForegroundd", "keys": "image", "margin": 2, "allow_smaller": True},
+        {"_target_": "CenterSpatialCropd", "keys": "image", "roi_size": [21, -1, 18]},
+    ]
+    folder = bundle(tmp_path, preprocessing={"transforms": transforms})
+    facts = {fact.subject: fact.value for fact in survey(ImportRequest(folder)).found.facts}
+    assert facts["cropped to"] == "positive voxels, margin 2"
+    assert facts["window on the grid"] == "at-most:21/0/18,padding=0,fill=0"
 
 
 def test_a_spacing_before_the_axes_are_turned_keeps_the_files_first_voxel() -> None:

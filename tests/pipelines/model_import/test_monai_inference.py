@@ -241,3 +241,20 @@ def test_monais_own_result_proves_the_pipeline(scan: str, grid: str, tmp_path: P
     assert isinstance(found, Mismatch)
     assert {change.field for change in found.named} == {"spacing"}
     assert {change.card.spacing for change in found.named} == {model.card.spacing}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["fixed extents", "a multiple"])
+def test_monais_own_result_names_a_missing_window(case: str, tmp_path: Path) -> None:
+    pytest.importorskip("monai")
+    inferer, *transforms = WINDOWS[case]
+    folder = bundle(tmp_path / "bundle", inferer, *transforms)
+    source, model = scan_of("LPS", tmp_path), imported(folder, native=False)
+    values, affine = judged(folder, source).before
+    output = tmp_path / "output.nii"
+    nibabel.Nifti1Image(values.astype(np.float32), affine).to_filename(output)
+    assert isinstance(prove_pipeline(model, source, output), PipelineProof)
+    other = replace(model, card=replace(model.card, grid_window=None))
+    found = prove_pipeline(other, source, output)
+    assert isinstance(found, Mismatch)
+    assert {change.field for change in found.named} == {"grid_window"}

@@ -1,6 +1,6 @@
 """A whole scan of the training code proves a model's pipeline, or shows which option is wrong."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,16 @@ from support.onnx_files import model, node, written
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.cli.options.model import parsed_grid_window
 from cuda_cyclegan.engine.model.intensity_maps import Window
 from cuda_cyclegan.engine.model.model_card import PipelineProof
 from cuda_cyclegan.engine.model.model_file import Model, load_model
+from cuda_cyclegan.engine.model.tiling import Tiling
+from cuda_cyclegan.io.discovery import discover, only_study
+from cuda_cyclegan.io.reading import read
+from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.model_import.pipeline_proof import Mismatch, prove_pipeline
+from cuda_cyclegan.pipelines.model_import.whole_scan import planned, translated
 
 RANDOM = np.random.default_rng(3)
 KERNEL = RANDOM.normal(size=(3, 3, 3)).astype(np.float32) / 4
@@ -204,3 +210,187 @@ def test_a_single_fault_is_named(fault: str, world: World) -> None:
 )
 def test_double_faults_are_never_misnamed(faults: tuple[str, str], world: World) -> None:
     assert explained(world, *faults) == set()
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """A training code that crops (below 0) or pads the scan's grid along D, H and W before the
+    network. grid_window: as the option states it.
+    """
+
+    grid_window: str
+    sides: tuple[tuple[int, int], ...]
+    padding: float = 0.0
+    fill: float = 0.0
+
+    def output(self, values: Any) -> tuple[Any, Any]:
+        """Return results on the scan's grid and, with axes RAS, on the window's."""
+        network = values[::-1] / 500 - 1
+        inside = tuple(
+            slice(max(-before, 0), size - max(-after, 0))
+            for (before, after), size in zip(self.sides, network.shape, strict=True)
+        )
+        pads = [(max(before, 0), max(after, 0)) for before, after in self.sides]
+        cut = np.pad(network[inside], pads, constant_values=self.padding)
+        made = (correlate(cut, KERNEL, mode="constant") + 1) * 250
+        whole = np.full(values.shape, float(self.fill))
+        kept = zip(pads, cut.shape, strict=True)
+        whole[inside] = made[tuple(slice(low, size - high) for (low, high), size in kept)]
+        return whole[::-1], made
+
+
+WINDOWED = {
+    "padded": Windowed("multiple:16,padding=-1", ((1, 1), (0, 1), (1, 2)), padding=-1),
+    "cropped": Windowed(
+        *("extents:10/12/16,padding=-1,fill=-100", ((-2, -2), (-1, -2), (1, 2))),
+        padding=-1,
+        fill=-100,
+    ),
+    "foreground": Windowed("positive:1", 3 * ((-2, -2),)),
+}
+
+
+class WindowWorld(World):
+    """A world whose training code crops or pads the scan, which is dark around its middle."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(folder)
+        self.truth = WINDOWED[name]
+        voxels = RANDOM.uniform(0, 450, (14, 15, 13)).astype(np.int16)
+        voxels[3:-3, 3:-3, 3:-3] = RANDOM.uniform(550, 1000, (8, 9, 7))
+        self.scan = self.saved("scan", voxels)
+        self.result, self.on_window = self.truth.output(voxels.astype(np.float64))
+        self.output = self.saved("output", self.result.astype(np.float32))
+
+    def found(self, stated: str | None, *faults: str) -> PipelineProof | Mismatch:
+        good = self.imported()
+        changes: dict[str, Any] = {"grid_window": parsed_grid_window(stated)}
+        for fault in faults:
+            changes |= SINGLE[fault]
+        card = replace(good.card, **changes)
+        return prove_pipeline(replace(good, card=card), self.scan, self.output)
+
+
+@pytest.mark.parametrize("grid", ["scan", "model"])
+@pytest.mark.parametrize("name", WINDOWED)
+def test_right_window_on_the_grid_is_proved(name: str, grid: str, tmp_path: Path) -> None:
+    world = WindowWorld(tmp_path, name)
+    output = world.output
+    if grid == "model":
+        affine = np.diag([1.0, 1.2, 1.5, 1.0])
+        output = world.saved("window", world.on_window.astype(np.float32), affine)
+    result = world.proved(output, "--grid-window", world.truth.grid_window)
+    assert result.exit_code == 0, result.stderr
+    proof = load_model(world.model).card.pipeline
+    assert proof is not None
+    assert proof.difference <= 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "stated"),
+    [
+        ("padded", None),
+        ("padded", "multiple:16,padding=edge"),
+        ("padded", "multiple:5,padding=-1"),
+        ("padded", "multiple:16+before:2,padding=-1"),
+        ("cropped", "at-least:10/12/16,padding=-1,fill=-100"),
+        ("cropped", "extents:12/10/16,padding=-1,fill=-100"),
+        ("cropped", "extents:10/12/16,padding=edge,fill=-100"),
+        ("foreground", None),
+        ("foreground", "positive:0"),
+        ("foreground", "positive:1+at-most:6"),
+    ],
+)
+def test_wrong_window_on_the_grid_is_named(name: str, stated: str | None, tmp_path: Path) -> None:
+    world = WindowWorld(tmp_path, name)
+    found = world.found(stated)
+    assert isinstance(found, Mismatch)
+    assert {change.field for change in found.named} == {"grid_window"}
+    truth = parsed_grid_window(world.truth.grid_window)
+    assert truth in [change.card.grid_window for change in found.named]
+
+
+@pytest.mark.slow
+def test_fill_of_a_window_is_named(tmp_path: Path) -> None:
+    """The value that MONAI's inverse gives if its zeros are mapped to the result's window."""
+    world = WindowWorld(tmp_path, "cropped")
+    world.truth = replace(world.truth, fill=250)
+    voxels = np.asarray(nibabel.load(world.scan).dataobj, np.float64)
+    result, _ = world.truth.output(voxels)
+    world.output = world.saved("output", result.astype(np.float32))
+    found = world.found("extents:10/12/16,padding=-1")
+    assert isinstance(found, Mismatch)
+    wanted = parsed_grid_window("extents:10/12/16,padding=-1,fill=250")
+    assert [change.card.grid_window for change in found.named] == [wanted]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "stated", "fault"),
+    [
+        ("padded", None, "axes"),
+        ("padded", "multiple:16,padding=edge", "intensity_out"),
+        ("cropped", "extents:10/12/16,padding=-1", "turned"),
+        ("cropped", "extents:12/10/16,padding=-1,fill=-100", "intensity_in"),
+        ("foreground", None, "spacing"),
+        ("foreground", "positive:0", "tiling"),
+        ("foreground", "positive:2+at-least:16", "axes"),
+    ],
+)
+def test_wrong_window_with_another_fault_is_never_misnamed(
+    name: str, stated: str | None, fault: str, tmp_path: Path
+) -> None:
+    found = WindowWorld(tmp_path, name).found(stated, fault)
+    assert isinstance(found, Mismatch)
+    assert found.named == ()
+    assert found.tried == found.count
+
+
+@pytest.mark.slow
+def test_message_names_a_window_to_leave_out(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    result = world.proved(world.output, "--grid-window", "after:3,padding=-1")
+    assert result.exit_code == 2
+    assert "with no --grid-window" in " ".join(result.stderr.split())
+
+
+def in_patches(world: WindowWorld, grid_window: str, width: int = 3) -> Model:
+    good = world.imported()
+    card = replace(good.card, grid_window=parsed_grid_window(grid_window), patch=(3, 3, width))
+    tiling = Tiling("monai", blend="constant")
+    return replace(good, card=replace(card, inference="patches", tiling=tiling))
+
+
+def scans(world: WindowWorld) -> list[Volume]:
+    return [read(only_study(world.scan, discover([world.scan], None)))]
+
+
+@pytest.mark.parametrize("window", ["before:12,padding=-1", "positive:1", "extents:10/12/16"])
+def test_patches_of_one_place_are_those_of_the_whole_scan(window: str, tmp_path: Path) -> None:
+    world = WindowWorld(tmp_path, "padded")
+    model, volumes = in_patches(world, window), scans(world)
+    plan = planned(model, volumes)
+    whole = translated(model, volumes, plan).on_scan()
+    for place in ((0.99, 0.01, 0.99), (0.01, 0.99, 0.3), (0.3, 0.7, 0.01)):
+        part = translated(model, volumes, plan, place)
+        made = part.on_scan()
+        known = np.isfinite(made)
+        voxel = tuple(int(share * size) for share, size in zip(place, made.shape[1:], strict=True))
+        assert part.is_part
+        assert known[0][voxel]
+        np.testing.assert_allclose(made[known], whole[known], atol=1e-3)
+
+
+@pytest.mark.slow
+def test_padding_is_named_from_a_result_on_the_grid_of_the_window(tmp_path: Path) -> None:
+    """The results differ in the padding and where the scan begins, in the middle of the window."""
+    world = WindowWorld(tmp_path, "padded")
+    model, volumes = in_patches(world, "before:0/0/12,padding=-1", 9), scans(world)
+    right = translated(model, volumes, planned(model, volumes))
+    output = world.saved("window", right.on_grid()[0], np.diag([1.0, 1.2, 1.5, 1.0]))
+    assert isinstance(prove_pipeline(model, world.scan, output), PipelineProof)
+    found = prove_pipeline(in_patches(world, "before:0/0/12,padding=edge", 9), world.scan, output)
+    assert isinstance(found, Mismatch)
+    assert {change.field for change in found.named} == {"grid_window"}
+    assert model.card.grid_window in [change.card.grid_window for change in found.named]
