@@ -11,6 +11,7 @@ from ..engine.cpu.session import session_bytes
 from ..engine.cpu.slabs import SlabPlan
 from ..engine.cuda.user_cache import cache_folder
 from ..engine.devices import choose_device, plan_device, plan_volume, with_half_the_memory
+from ..engine.model.calibration import ENOUGH_STUDIES
 from ..engine.model.model_file import Model
 from ..engine.network.layers import Triple, triple
 from ..engine.whole_volume import VolumePlan
@@ -107,6 +108,7 @@ class DryRun:
     seconds: time of the whole batch; None if not known for each pending study. rows: rows of all
     studies, in order. verifying: seconds of it in which the CPU computes patches a second time;
     None if not known. pipeline: whether the model's card proves these settings from file to file.
+    needs_calibration: whether the model could be calibrated, is not, and has enough studies.
     """
 
     rows: tuple[DryRow, ...]
@@ -115,6 +117,7 @@ class DryRun:
     seconds: float | None
     verifying: float | None = None
     pipeline: PipelineState = "unproven"
+    needs_calibration: bool = False
 
 
 def dry_run(job: Job, on_progress: Callable[[int, int], None] = lambda _done, _all: None) -> DryRun:
@@ -141,7 +144,9 @@ def dry_run(job: Job, on_progress: Callable[[int, int], None] = lambda _done, _a
     held += [plan.held(grids_back, concurrent) for plan in back]
     verifying = estimator.verifying(*rows)
     seconds, state = estimator.wall(rows), pipeline_state(job.model, job.options)
-    return DryRun(tuple(rows), (*plans, *back), tuple(held), seconds, verifying, state)
+    usable, card = sum(row.failure is None for row in rows), job.model.card
+    needs = usable >= ENOUGH_STUDIES and not card.expected and len(card.input_channels) == 1
+    return DryRun(tuple(rows), (*plans, *back), tuple(held), seconds, verifying, state, needs)
 
 
 def _patch_back(job: Job, back: Model) -> Triple | None:
