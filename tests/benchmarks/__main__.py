@@ -135,6 +135,7 @@ BENCHMARKS = (
     Benchmark("dicom_files", ("dicom_files.json",), ("io/dicom", "io/files")),
     Benchmark("evaluation_parity", ("evaluation_parity.json",), ("pipelines/evaluation",)),
     Benchmark("checks_of_the_sample", ("checks_of_the_sample.json",), CHECKS),
+    Benchmark("disagreement", ("disagreement.json",), CHECKS),
     Benchmark("unfit_scans", ("unfit_scans.json",), CHECKS),
     Benchmark(
         "unfit_scans",
