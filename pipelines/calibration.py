@@ -25,7 +25,7 @@ from .run.networks import Networks
 from .settings import ResolvedOptions
 from .stopwatch import Stopwatch
 from .study.figures import Measures
-from .study.input_figures import InputFigures, expectations
+from .study.input_figures import InputFigures, expectations, scan_profiles
 from .study.patches import seam_score
 from .study.translator import InferredStudy, PreparedStudy, StudyTranslator
 
@@ -162,6 +162,7 @@ def calibrate(
     card = replace(
         model.card,
         expected=expectations([study.figures for study in found]),
+        profiles=scan_profiles([study.figures for study in found]),
         results=reference_of([study.row for study in found]),
         inference=inference or model.card.inference,
         pipeline=None if inference not in (None, model.inference) else model.card.pipeline,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..engine.errors import EngineError
+from ..engine.model.calibration import ENOUGH_STUDIES
 from ..engine.options import Inference
 from ..io.volume import Study
 from .cycle import reverse_options
@@ -83,6 +84,7 @@ class DryRun:
     studies, in order. verifying: seconds of it in which the CPU computes patches a second time;
     None if not known. pipeline: whether the model's card proves these settings from file to file.
     other: the batch in the other mode of inference; None if there is no choice.
+    needs_calibration: whether the model could be calibrated, is not, and has enough studies.
     """
 
     rows: tuple[DryRow, ...]
@@ -92,6 +94,7 @@ class DryRun:
     verifying: float | None = None
     pipeline: PipelineState = "unproven"
     other: OtherMode | None = None
+    needs_calibration: bool = False
 
 
 def dry_run(job: Job, on_progress: Callable[[int, int], None] = lambda _done, _all: None) -> DryRun:
@@ -125,7 +128,13 @@ def dry_run(job: Job, on_progress: Callable[[int, int], None] = lambda _done, _a
         _sum_of_known([row.cost.verifying for row in due]),
         pipeline_state(job.model, job.options),
         other and _of_other_mode(job, other, due),
+        _needs_calibration(job, rows),
     )
+
+
+def _needs_calibration(job: Job, rows: Sequence[DryRow]) -> bool:
+    usable, card = sum(row.failure is None for row in rows), job.model.card
+    return usable >= ENOUGH_STUDIES and not card.expected and len(card.input_channels) == 1
 
 
 def _other_mode(job: Job) -> ModeEstimator | None:

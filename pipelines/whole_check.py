@@ -26,8 +26,9 @@ from .decisions import pipeline_state
 from .rates import RateCache, ShownNote
 from .settings import ResolvedOptions
 from .study.plan import INTENSITY_BYTES, StudyPlan
+from .study.scan_limits import smaller_than_trained
 from .study.statistics import level_of
-from .study.translator import InferredStudy, smaller_than_trained
+from .study.translator import InferredStudy
 
 _LIMIT = 60.0
 """Seconds that the whole volume may take, or as long as the patches took if that is longer."""

@@ -354,8 +354,8 @@ MAY_IMPORT = {
         "engine.cores engine.cpu engine.errors engine.generator engine.model engine.network "
         "engine.options engine.patch_grid engine.scaling engine.whole_volume io.channels "
         "io.choice io.contrast io.discovery io.errors io.exclusion io.formats io.labels io.maps "
-        "io.reading io.sidecars io.volume io.writing pipelines.errors pipelines.program "
-        "pipelines.settings pipelines.stopwatch"
+        "io.reading io.sidecars io.volume io.writing pipelines.errors pipelines.hounsfield "
+        "pipelines.program pipelines.settings pipelines.stopwatch"
     ),
     "pipelines.timeline": "io.files pipelines.events pipelines.report pipelines.stopwatch",
     "pipelines.timestamps": "",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ...engine.cpu.slabs import SlabPlan
+from ...engine.model.calibration import ENOUGH_STUDIES
 from ...engine.whole_volume import Residence, VolumePlan
 from ...io.discovery import Skipped
 from ...pipelines.decisions import PipelineState
@@ -87,6 +88,11 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_gpu: str) -> Iterator[s
         if back := sum(row.cost.patches_back for row in plan.rows):
             yield f"Cycle check: {_inputs(plan, back)} translated back"
         yield f"Pipeline: {_PIPELINES[plan.pipeline]}"
+        if plan.needs_calibration:
+            yield (
+                f"Calibration: none; 'model calibrate' with {ENOUGH_STUDIES} or more scans that "
+                "suit the model lets 'plan' and 'translate' note those that do not"
+            )
         total = "known after the first batch"
         if plan.seconds is not None:
             total = f"{seconds(plan.seconds)} s"

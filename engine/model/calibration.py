@@ -10,12 +10,15 @@ DEVIATIONS = 4.0
 """Accepted distance of a scan from the mean of the reference set, in standard deviations.
 
 Whatever the distribution, at most 1 in 16 studies like those of the set lies beyond (Chebyshev),
-and 1 in 16,000 if it is normal. The limit is wide because ten figures of each study are checked,
+and 1 in 16,000 if it is normal. The limit is wide because many figures of each study are checked,
 the deviation is estimated from few studies, and errors have long tails.
 """
 
 FEWEST_STUDIES = 5
 """Smallest size of a reference set; fewer studies give no usable deviation."""
+
+ENOUGH_STUDIES = 20
+"""Recommended size of a reference set."""
 
 PERCENTILES = (5, 25, 50, 75, 95)
 """Percentiles of the intensity in the foreground."""
@@ -57,6 +60,28 @@ class Expectations:
     intensity: tuple[Typical, Typical, Typical, Typical, Typical]
     extent: tuple[Typical, Typical, Typical]
     spacing: tuple[Typical, Typical, Typical]
+
+
+EIGHTHS = 8
+"""Parts of the foreground along an axis, in each of which its share is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanProfiles:
+    """Distribution of the foreground in the scans of the reference set.
+
+    along_d, along_h, along_w: foreground in each eighth of its extent along that axis, by the mean
+    of all eighths.
+    """
+
+    along_d: tuple[Typical, ...]
+    along_h: tuple[Typical, ...]
+    along_w: tuple[Typical, ...]
+
+    @property
+    def axes(self) -> tuple[tuple[Typical, ...], ...]:
+        """All three."""
+        return self.along_d, self.along_h, self.along_w
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +134,7 @@ def check_calibration(
     expected: Expectations | None,
     cycle: CycleReference | None,
     results: ResultReference | None = None,
+    profiles: ScanProfiles | None = None,
 ) -> None:
     """Raise ModelFileError, which names the field, if no scan can have a number."""
     figures: list[tuple[str, Typical, float]] = []
@@ -118,6 +144,12 @@ def check_calibration(
         figures += [("expected.spacing", each, 0.0) for each in expected.spacing]
     if cycle:
         figures.append(("cycle.error", cycle.error, 0.0))
+    if profiles:
+        if any(len(axis) != EIGHTHS for axis in profiles.axes):
+            raise ModelFileError(
+                f"The model card's field 'profiles' must have {EIGHTHS} figures of each axis."
+            )
+        figures += [("profiles", each, 0.0) for axis in profiles.axes for each in axis]
     for name, figure, lowest in figures:
         if not (isfinite(figure.mean) and isfinite(figure.sd)):
             raise ModelFileError(f"The model card's field {name!r} must contain finite numbers.")

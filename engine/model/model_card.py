@@ -14,7 +14,13 @@ from ..network.layers import Triple
 from ..options import Inference
 from ..patch_grid import PatchPadding
 from .architecture_json import architecture_from_json, architecture_to_json
-from .calibration import CycleReference, Expectations, ResultReference, check_calibration
+from .calibration import (
+    CycleReference,
+    Expectations,
+    ResultReference,
+    ScanProfiles,
+    check_calibration,
+)
 from .grid_window import GridWindow, invalid_window
 from .intensity_maps import (
     USUAL_RANGE,
@@ -136,8 +142,8 @@ class ModelCard:
     a patch; a number is the network intensity there.
     provenance: of the weights. reference: what the network must compute. established: evidence that
     it does. rewritten_from: SHA-256 of the files that hold the same network with other metadata.
-    expected, cycle, results: properties of a reference set, its cycle error and measures of its
-    results; None if not measured.
+    expected, profiles, cycle, results: properties of a reference set, distribution of its
+    foreground, its cycle error and measures of its results; None if not measured.
     inference: default inference mode; None leaves it to the norms. input_range, output_range: of
     the network's values. crop: of scans; None for none. grid: extents that every scan is resized
     to, instead of a spacing. tiling: of patches. grid_rule: of grids of a spacing. maps_on: voxels
@@ -178,6 +184,7 @@ class ModelCard:
     results: ResultReference | None = None
     disagreement: int = 0
     grid_window: GridWindow | None = None
+    profiles: ScanProfiles | None = None
 
     @property
     def padding(self) -> PatchPadding:
@@ -254,7 +261,7 @@ def check_card(card: ModelCard) -> None:
     _check_counts(card)
     check_numbers(card.intensity_in, card.intensity_out, card.spacing)
     _check_grid(card)
-    check_calibration(card.expected, card.cycle, card.results)
+    check_calibration(card.expected, card.cycle, card.results, card.profiles)
     for path, digest in (
         ("provenance.sha256", card.provenance.sha256),
         ("reference.input_sha256", card.reference.input_sha256),

@@ -35,7 +35,7 @@ from .card_draft import default_name
 
 _MAY_DIFFER = frozenset(
     ("name", "architecture", "provenance", "reference", "established", "rewritten_from")
-) | {"expected", "cycle", "pipeline"}
+) | {"expected", "profiles", "cycle", "results", "pipeline"}
 """Fields of the model card that do not state how scans become patches, and patches results."""
 
 _WEAKEST_FIRST = ("unproven", "not recorded", "graph", "code", "reference")
@@ -192,7 +192,9 @@ def _card(
         established=_weakest([model.card.established for model in models]),
         rewritten_from=(),
         expected=None,
+        profiles=None,
         cycle=None,
+        results=None,
         pipeline=None,
     )
 
@@ -224,7 +226,9 @@ def _provenance(models: Sequence[Model]) -> Provenance:
 def _dropped(models: Sequence[Model]) -> list[str]:
     cards = [model.card for model in models]
     found = {
-        "statistics of a reference set": any(card.expected or card.cycle for card in cards),
+        "statistics of a reference set": any(
+            card.expected or card.cycle or card.results for card in cards
+        ),
         "proof by a whole scan": any(card.pipeline for card in cards),
     }
     return [words for words, applies in found.items() if applies]

@@ -2,19 +2,29 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum, sqrt
 
 import numpy as np
 
-from ...engine.model.calibration import DEVIATIONS, PERCENTILES, Expectations, Typical
+from ...engine.model.calibration import (
+    DEVIATIONS,
+    PERCENTILES,
+    Expectations,
+    ScanProfiles,
+    Typical,
+)
 from ...engine.network.layers import triple
 from ...engine.scaling import Stored
 from .geometry import VoxelSpacing
-from .statistics import extents_of, foreground_level, sample_of
+from .statistics import extents_of, foreground_level, profiles_of, sample_of
 
 _FINEST_INTENSITY, _FINEST_LENGTH = 0.025, 0.05
 """Smallest standard deviations that count, of network intensity and as a share of a length. In a
 set from one scanner all spacings are equal, and any other would exceed every limit.
 """
+
+_FINEST_SHARE = 0.02
+"""The same of the foreground in an eighth, by the mean of all eighths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +32,14 @@ class InputFigures:
     """Figures of a scan as the model sees it.
 
     intensity: of the network, in the foreground, at PERCENTILES. extent: millimetres along D, H and
-    W that hold 98 % of it. spacing: millimetres along D, H and W.
+    W that hold 98 % of it. spacing: millimetres along D, H and W. profiles: foreground in each
+    eighth of that extent, by the mean of all eighths, along D, H and W.
     """
 
     intensity: tuple[float, float, float, float, float]
     extent: VoxelSpacing
     spacing: VoxelSpacing
+    profiles: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,7 @@ def input_figures(source: Stored, edges: VoxelSpacing, spacing: VoxelSpacing) ->
         count * step * edge
         for count, step, edge in zip(extents_of(inside), steps, edges, strict=True)
     )
-    return InputFigures((p5, p25, p50, p75, p95), extent, spacing)
+    return InputFigures((p5, p25, p50, p75, p95), extent, spacing, profiles_of(inside))
 
 
 def expectations(studies: Sequence[InputFigures]) -> Expectations:
@@ -63,15 +75,23 @@ def expectations(studies: Sequence[InputFigures]) -> Expectations:
     return Expectations(len(studies), (p5, p25, p50, p75, p95), extent, spacing)
 
 
+def scan_profiles(studies: Sequence[InputFigures]) -> ScanProfiles:
+    """Summarise how the foreground is distributed in the scans of a reference set."""
+    d, h, w = (tuple(_over([study.profiles[axis] for study in studies])) for axis in range(3))
+    return ScanProfiles(d, h, w)
+
+
 def differences(found: Sequence[Deviation]) -> tuple[str, ...]:
     """Describe the figures of a scan that lie too far from a model's expectations; usually none."""
     return tuple(each.words for each in found if each.far > DEVIATIONS)
 
 
 def deviations(
-    found: InputFigures, expected: Expectations
-) -> tuple[Deviation, Deviation, Deviation]:
-    """Return how far a scan lies from a model's expectations: in intensity, extent and spacing."""
+    found: InputFigures, expected: Expectations, profiles: ScanProfiles | None = None
+) -> tuple[Deviation, ...]:
+    """Return how far a scan lies from a model's expectations: in intensity, extent, spacing, and
+    the distribution of its foreground, if the model has it.
+    """
     finest = [_FINEST_INTENSITY] * len(PERCENTILES)
     at, far = _furthest(found.intensity, expected.intensity, finest)
     intensity = Deviation(
@@ -80,7 +100,29 @@ def deviations(
         far,
     )
     extent = _of_lengths("its foreground extends over", found.extent, expected.extent)
-    return intensity, extent, _of_lengths("its spacing is", found.spacing, expected.spacing)
+    spacing = _of_lengths("its spacing is", found.spacing, expected.spacing)
+    of_profiles = (_of_profiles(found.profiles, profiles),) if profiles else ()
+    return intensity, extent, spacing, *of_profiles
+
+
+def _of_profiles(own: Sequence[Sequence[float]], usual: ScanProfiles) -> Deviation:
+    """Return the deviation along the axis whose eighths differ most, by their root mean square."""
+    pairs = [*zip(own, usual.axes, strict=True)]
+    far = [_root_mean_square(*each) for each in pairs]
+    axis = max(range(len(far)), key=lambda at: far[at])
+    mirrored = _root_mean_square(own[axis][::-1], usual.axes[axis])
+    if mirrored < min(far[axis] / 2, DEVIATIONS):
+        words = f"its foreground lies along {'DHW'[axis]} as in a mirrored scan"
+        return Deviation(words, far[axis])
+    at, _ = _furthest(*pairs[axis], [_FINEST_SHARE] * len(own[axis]))
+    words = f"{own[axis][at] / len(own[axis]):.1%} of its foreground lies in eighth {at + 1}"
+    middle = usual.axes[axis][at].mean / len(own[axis])
+    return Deviation(f"{words} along {'DHW'[axis]}, where {middle:.1%} is usual", far[axis])
+
+
+def _root_mean_square(own: Sequence[float], usual: Sequence[Typical]) -> float:
+    each = [one.deviations(value, _FINEST_SHARE) for value, one in zip(own, usual, strict=True)]
+    return sqrt(fsum(far**2 for far in each) / len(each))
 
 
 def _of_lengths(words: str, own: VoxelSpacing, usual: Sequence[Typical]) -> Deviation:

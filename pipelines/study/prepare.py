@@ -27,6 +27,7 @@ from .input_figures import InputFigures, input_figures
 from .intensities import FittedMap, MappedVoxels, fit_map, region
 from .plan import StudyPlan
 from .resampling import Resampling
+from .scan_limits import notes_of_gaps, notes_of_unit
 from .statistics import Range, share_between, study_range
 
 
@@ -301,7 +302,11 @@ def _notes(volumes: Sequence[Volume], ranges: Sequence[Range], card: ModelCard) 
         name = "" if len(volumes) == 1 else f"{card.input_channels[channel]}: "
         with _named(channel, card):
             found = notes_of_window(card.maps_in[channel], volume, measured, card.input_range)
-        yield from (f"{name}{note}" for note in (*found, *notes_of_rounding(volume, measured)))
+        source = card.input_channels[channel] if name else card.source
+        intensity, is_calibrated = card.maps_in[channel], card.expected is not None
+        unit = notes_of_unit(source, intensity, volume, measured, is_calibrated=is_calibrated)
+        every = *found, *notes_of_rounding(volume, measured), *unit, *notes_of_gaps(volume)
+        yield from (f"{name}{note}" for note in every)
     yield from _notes_for_planning(volumes[0], card)
 
 

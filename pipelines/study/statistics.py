@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.cores import in_parallel
+from ...engine.model.calibration import EIGHTHS
 from ...engine.network.layers import FloatArray, Triple, triple
 from ...engine.scaling import Stored
 from ...io.volume import AnyArray, Volume
@@ -174,10 +175,15 @@ def mean_and_deviation(volume: Volume) -> tuple[float, float]:
     return _scaled(volume, mean), abs(volume.slope) * (squares / size) ** 0.5
 
 
+def sampled_values(volume: Volume) -> AnyArray:
+    """Return the values of evenly spaced voxels."""
+    flat = _flat(volume.voxels)
+    return flat[:: max(flat.size // _SAMPLE, 1) | 1] * volume.slope + volume.intercept
+
+
 def share_between(volume: Volume, ends: Range) -> float:
     """Estimate the share of the voxels with a value strictly between two."""
-    flat = _flat(volume.voxels)
-    values = flat[:: max(flat.size // _SAMPLE, 1) | 1] * volume.slope + volume.intercept
+    values = sampled_values(volume)
     return float(np.mean((values > ends.low) & (values < ends.high)))
 
 
@@ -256,14 +262,37 @@ def level_between(counts: npt.NDArray[Any], edges: npt.NDArray[Any]) -> float:
 
 def extents_of(inside: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> Triple:
     """Return the voxels along each axis, from plane to plane, that hold nearly all of a 3D mask."""
-    return triple(
-        _covered(np.count_nonzero(inside, axis=tuple(n for n in range(3) if n != axis)))
-        for axis in range(3)
-    )
+    return triple(last - first for first, last in map(_covered, _planes(inside)))
 
 
-def _covered(planes: "np.ndarray[tuple[int, ...], np.dtype[np.int_]]") -> int:
+def profiles_of(
+    inside: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]",
+) -> tuple[tuple[float, ...], ...]:
+    """Return how a 3D mask is distributed along each axis: in each eighth of what holds nearly all
+    of it, the number of voxels by the mean of all eighths.
+    """
+    found = list[tuple[float, ...]]()
+    for planes in _planes(inside):
+        first, last = _covered(planes)
+        ends = np.linspace(first, last, EIGHTHS + 1)
+        sums = np.interp(ends, np.arange(planes.size + 1), np.append(0, np.cumsum(planes)))
+        each = np.diff(sums) * EIGHTHS / max(float(sums[-1] - sums[0]), 1e-9)
+        found.append(tuple(each.tolist()))
+    return tuple(found)
+
+
+def _planes(
+    inside: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]",
+) -> "list[np.ndarray[tuple[int, ...], np.dtype[np.int_]]]":
+    """Return the voxels of a 3D mask in each plane across each axis."""
+    return [
+        np.count_nonzero(inside, axis=tuple(n for n in range(3) if n != axis)) for axis in range(3)
+    ]
+
+
+def _covered(planes: "np.ndarray[tuple[int, ...], np.dtype[np.int_]]") -> tuple[int, int]:
+    """Return the first of the planes that hold nearly all, and the one after the last."""
     share = np.cumsum(planes) / max(int(planes.sum()), 1)
     margin = (1 - _COVERED) / 2
     first, last = np.searchsorted(share, [margin, 1 - margin])
-    return int(last - first) + 1
+    return int(first), int(last) + 1

@@ -7,7 +7,7 @@ breaks from one slice to the next, has other levels, or repeats that of another 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,11 @@ from ...io.volume import AnyArray
 from .figures import Levels
 from .geometry import memory_order
 from .statistics import level_between
+
+Bins: TypeAlias = npt.NDArray[np.intp]
+"""Values in steps, in the type by which arrays are indexed: counting does not convert it."""
+Values: TypeAlias = npt.NDArray[np.float64]
+"""Values in the type in which they are summed."""
 
 _VOXELS = 1 << 16
 """Voxels of the lattice in each image, about."""
@@ -104,18 +109,20 @@ def _structure(
     edges = _edges(pair)
     if not edges.any(axis=(1, 2, 3)).all():
         return None
-    bins = np.minimum(pair * np.float32(_BINS), np.float32(_BINS - 1)).astype(np.uint8)
+    bins = np.minimum(pair * np.float32(_BINS), np.float32(_BINS - 1)).astype(np.intp)
+    result = pair[1].astype(np.float64)
     steps = [spacing[axis] * step for axis, step in zip(order, (1, every, every), strict=True)]
     levels, values = _levels(bins)
-    match = _match(bins[0], pair[1])
+    images = result, result[::-1], result[:, ::-1], result[:, :, ::-1]
+    match, *mirrored = _matches(bins[0], images)
     return Structure(
         match=match,
-        mirrored=_mirrored(bins[0], pair[1], match),
-        shift=_shift(bins[0], pair[1], match, steps),
+        mirrored=max(mirrored) - match,
+        shift=_shift(bins[0], result, steps),
         empty=_empty(edges),
         breaks=_breaks(edges),
         values=values,
-        local=_local(bins[0], pair[1]),
+        local=_local(bins[0], result),
         levels=triple(signs[1] * float(low[1].item() + size[1].item() * level) for level in levels),
         patterns=(_pattern(pair[0]), _pattern(pair[1])),
     )
@@ -142,27 +149,33 @@ def _edges(pair: FloatArray) -> FloatArray:
     return np.sqrt(down, out=down)
 
 
-def _match(bins: npt.NDArray[np.uint8], result: FloatArray) -> float:
-    """Return the correlation ratio of the result given the scan's value.
+def _matches(bins: Bins, results: Sequence[Values]) -> list[float]:
+    """Return the correlation ratio of each result given the scan's value.
 
     Source: Roche et al., "The correlation ratio as a new similarity measure for multimodal image
     registration", MICCAI 1998.
     """
-    chosen, values = bins.reshape(-1), result.reshape(-1)
+    chosen = bins.reshape(-1)
     counts = np.bincount(chosen, minlength=_BINS)
-    sums = np.bincount(chosen, values, _BINS)
-    mean, filled = sums.sum() / values.size, counts > 0
-    between = (counts[filled] * (sums[filled] / counts[filled] - mean) ** 2).sum()
-    return float(between / ((values - np.float32(mean)) ** 2).sum(dtype=np.float64))
+    present = np.maximum(counts, 1)
+    found = list[float]()
+    for result in results:
+        values = result.reshape(-1)
+        sums = np.bincount(chosen, values, _BINS)
+        mean = sums.sum() / values.size
+        between = ((sums - counts * mean) ** 2 / present).sum()
+        squares = np.einsum("i,i", values, values)  # np.dot would wait for BLAS's threads
+        found.append(float(between / (squares - values.size * mean**2)))
+    return found
 
 
-def _local(bins: npt.NDArray[np.uint8], result: FloatArray) -> float:
+def _local(bins: Bins, result: Values) -> float:
     """Return the largest mean deviation in a block from the mean at the scan's values, in shares of
     the result's range.
     """
     counts = np.bincount(bins.reshape(-1), minlength=_BINS)
     means = np.bincount(bins.reshape(-1), result.reshape(-1), _BINS) / np.maximum(counts, 1)
-    apart = result - means.astype(np.float32)[bins]
+    apart = result - means[bins]
     blocks = [max(1, extent // _BLOCK) for extent in apart.shape]
     sizes = [extent // count for extent, count in zip(apart.shape, blocks, strict=True)]
     whole = apart[tuple(slice(size * count) for size, count in zip(sizes, blocks, strict=True))]
@@ -170,27 +183,29 @@ def _local(bins: npt.NDArray[np.uint8], result: FloatArray) -> float:
     return float(np.abs(split.mean(axis=(1, 3, 5))).max())
 
 
-def _mirrored(bins: npt.NDArray[np.uint8], result: FloatArray, own: float) -> float:
-    """Return by how much the best mirror image of the result matches more than the result."""
-    images = result[::-1], result[:, ::-1], result[:, :, ::-1]
-    return max(_match(bins, image) for image in images) - own
-
-
-def _shift(
-    bins: npt.NDArray[np.uint8], result: FloatArray, own: float, steps: Sequence[float]
-) -> float:
+def _shift(bins: Bins, result: Values, steps: Sequence[float]) -> float:
     """Return the largest shift along an axis in millimetres, at most twice the step that is tried:
     the match falls as fast on both sides of its top, so this lies where two lines meet through the
     matches one step back, unmoved, and one step on.
+
+    All three are of the same part of the scan: a body that reaches beyond the field of view fits
+    worse at that end, and would seem to be moved if each match omitted another end.
     """
     largest = 0.0
     for axis, step in enumerate(steps):
-        moved = min(max(1, round(_TRIED / step)), result.shape[axis] - 1)
-        on, back = ((slice(None),) * axis + (each,) for each in (slice(moved, None), slice(-moved)))
-        ends = _match(bins[back], result[on]), _match(bins[on], result[back])
-        fall = own - min(ends)
-        part = min(abs(ends[0] - ends[1]) / (2 * fall), 2.0) if fall > 0 else 2.0
-        largest = max(largest, part * moved * step)
+        extent = result.shape[axis]
+        moved = min(max(1, round(_TRIED / step)), (extent - 1) // 3)
+        if not moved:
+            continue
+
+        def part(at: int, axis: int = axis, inner: int = extent - 2 * moved) -> tuple[slice, ...]:
+            return (slice(None),) * axis + (slice(at, at + inner),)
+
+        placed = [result[part(at)] for at in (0, moved, 2 * moved)]
+        back, own, on = _matches(bins[part(moved)], placed)
+        fall = own - min(back, on)
+        share = min(abs(back - on) / (2 * fall), 2.0) if fall > 0 else 2.0
+        largest = max(largest, share * moved * step)
     return largest
 
 
@@ -224,7 +239,7 @@ def _breaks(edges: FloatArray) -> float:
     return float(np.abs(each[1:-1] - (each[:-2] + each[2:]) / 2).max(initial=0.0))
 
 
-def _levels(bins: npt.NDArray[np.uint8]) -> tuple[tuple[float, ...], int]:
+def _levels(bins: Bins) -> tuple[tuple[float, ...], int]:
     """Return medians of the result outside and inside the scan's foreground, and the highest level
     but for outliers, in shares of the result's range; and the number of bins that it fills inside.
     """

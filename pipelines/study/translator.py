@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from operator import ge
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -12,11 +11,8 @@ import numpy as np
 from ...engine.generator import AnyGenerator, PatchGenerator, SharedGenerator, VolumeGenerator
 from ...engine.model.model_card import ModelCard
 from ...engine.model.model_file import Model
-from ...engine.network.graph import times
-from ...engine.network.graph_analysis import sees_whole_patch
 from ...engine.options import Precision
 from ...engine.scaling import Stored
-from ...engine.whole_volume import padded_extents
 from ...io.choice import Choice
 from ...io.discovery import discover
 from ...io.errors import UnreadableScanError
@@ -55,6 +51,7 @@ from .measures import measures_of
 from .patches import UNFLIPPED, Box, Flip, flips, seam_score
 from .plan import StudyPlan, check_scale, check_volume, plan_study
 from .prepare import Prepared, fit_scans, prepare, unfilled, without_nan
+from .scan_limits import notes_of_padding, notes_of_plan
 from .volumes import StudyVolumes, first_index
 
 BeginToStore: TypeAlias = Callable[[Volume], Callable[[int], None]]
@@ -251,11 +248,16 @@ class StudyTranslator:
             prepared = prepare(scans.volumes, plan, model.card, self.empty)
             prepared = replace(prepared, marks=_marks(model))
             expected = model.card.expected if is_compared else None
-            far = deviations(prepared.figures(), expected) if expected else ()
+            profiles = model.card.profiles
+            far = deviations(prepared.figures(), expected, profiles) if expected else ()
             unlike = _unlike_expected(far, model.card, options)
             shown = tuple(map(mid_slices, scans.volumes if options.preview else ()))
             scan = scans.volumes[0] if options.cycle_check else None
-            notes = *prepared.fit.notes, *unlike, *self._notes_of_extents(), *_notes_of_window(plan)
+            notes = (
+                *prepared.fit.notes,
+                *unlike,
+                *notes_of_plan(plan, scans.volumes[0], self.model, options),
+            )
             distance = max((each.far for each in far), default=None)
             return PreparedStudy(prepared, shown, scans.resampled, notes, scan, distance)
 
@@ -267,33 +269,15 @@ class StudyTranslator:
         """
         if self.options.verify or self.model.card.expected:
             study = self.prepare(scans, plan)
-            return study.prepared.network_input, (*study.notes, *self._notes_of_padding(plan))
+            return study.prepared.network_input, (*study.notes, *notes_of_padding(plan, self.model))
         with self.timer.time("prepare"):
             fitted = fit_scans([plan.part(volume) for volume in scans.volumes], self.model.card)
-            notes = *fitted.notes, *self._notes_of_extents(), *_notes_of_window(plan)
-            notes = *notes, *self._notes_of_padding(plan)
+            notes = (
+                *fitted.notes,
+                *notes_of_plan(plan, scans.volumes[0], self.model, self.options),
+                *notes_of_padding(plan, self.model),
+            )
             return unfilled(scans.volumes, plan), notes
-
-    def _notes_of_extents(self) -> Iterator[str]:
-        """Yield a note if the network sees less at a time than in training, and depends on it."""
-        seen, patch = smaller_than_trained(self.model, self.options), self.options.patch
-        if seen:
-            yield (
-                f"its patches of {times(patch)} are smaller than the {seen} of the model, whose "
-                "norms take statistics of each patch, so results differ from the training code's"
-            )
-
-    def _notes_of_padding(self, plan: StudyPlan) -> Iterator[str]:
-        """Yield a note if a whole volume is padded for the network's stride."""
-        extents = plan.layout.extents
-        if plan.inference != "volume":
-            return
-        padded = padded_extents(self.model.network.graph, extents)
-        if padded != extents:
-            yield (
-                f"its {times(extents)} voxels are padded to {times(padded)} for the network by "
-                "repeating the edge"
-            )
 
     def infer(
         self,
@@ -456,29 +440,6 @@ class StudyTranslator:
             from .preview import draw_preview  # late, as it takes a picture library
 
             return draw_preview(source, output, self.model.card, maps, warning)
-
-
-def smaller_than_trained(model: Model, options: ResolvedOptions) -> str:
-    """Return what the network saw at a time in training, if its patches are smaller and its norms
-    take statistics of them, and "" otherwise.
-    """
-    card, patch = model.card, options.patch
-    is_whole = card.inference == "volume"
-    if options.inference == "volume":
-        return ""
-    is_smaller = is_whole or not all(map(ge, patch, card.patch))
-    if not (is_smaller and sees_whole_patch(model.network.graph)):
-        return ""
-    return "whole volumes" if is_whole else f"patches of {times(card.patch)}"
-
-
-def _notes_of_window(plan: StudyPlan) -> Iterator[str]:
-    """Yield a note if the window on the model's grid may be another one in the training code."""
-    if plan.window and plan.window.depends_on_rounding:
-        yield (
-            "it is cropped to its values above 0 after resampling, next to which it is exactly 0; "
-            "the training code's own box may have one voxel more there, which its rounding decides"
-        )
 
 
 def _result_at(target: Path) -> Study:

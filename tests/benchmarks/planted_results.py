@@ -1,11 +1,15 @@
 """Planted bad results that are suspicious, and honest ones that are, in three cohorts.
 
-    python planted_results.py [--honest 300] [--each 2] [--seed 1000] [--to FILE]
+    python planted_results.py [--honest 300] [--each 2] [--seed 1000] [--head T1] [--to FILE]
 
 Each cohort of `support.planted_results` is drawn from seeds on which no rule was chosen. Honest
 results are judged together, and each planted one among all honest ones. `before` counts those found
 by the measures of the planes alone. The reading order is that of all honest results, and of 3 % bad
 ones among them; the last one is that of the three cohorts in one list.
+
+With --head the cohorts are made from another head than the sample's. One whose licence allows it is
+Colin 27: `apt-get download mricron-data`, `dpkg -x mricron-data_*.deb FOLDER`, and
+FOLDER/usr/share/mricron/templates/ch2.nii.gz.
 """
 
 import argparse
@@ -13,7 +17,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +26,19 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.planted_results import COHORTS, KEPT_BACK, PLANTED, Case, Image, Others, Pair
+from support.planted_results import (
+    COHORTS,
+    KEPT_BACK,
+    PLANTED,
+    Case,
+    Image,
+    Others,
+    Pair,
+    cohorts_of,
+)
 
 from cuda_cyclegan.pipelines.report.report import StudyReport
-from cuda_cyclegan.pipelines.report.suspicion import Suspicion, reading_order, suspicions
+from cuda_cyclegan.pipelines.report.suspicion import Origin, Suspicion, reading_order, suspicions
 from cuda_cyclegan.pipelines.study.figures import Measures
 from cuda_cyclegan.pipelines.study.measures import measure
 
@@ -88,8 +101,8 @@ def planted(
             yield row(kind, pair, plant(Case(pair.scan, pair.result, others)))
 
 
-def cohort(name: str, asked: argparse.Namespace) -> Cohort:
-    draw, first = COHORTS[name], asked.seed
+def cohort(draw: Callable[[int], Pair], asked: argparse.Namespace) -> Cohort:
+    first = asked.seed
     honest = [
         row(f"honest {seed}", pair, pair.result)
         for seed in range(first, first + asked.honest)
@@ -150,7 +163,8 @@ def read_first(cohorts: Sequence[Cohort]) -> dict[str, int]:
         # Evenly through all kinds, the last of which is reached too.
         chosen += [(at, bad[place * len(bad) // count]) for place in range(count)]
     listed = [*rows, *chosen]
-    order = reading_order(suspicions([row for _, row in listed], [at for at, _ in listed]))
+    origins = [Origin(str(at)) for at, _ in listed]
+    order = reading_order(suspicions([row for _, row in listed], origins))
     places = sorted(order.index(len(rows) + at) + 1 for at in range(len(chosen)))
     return {
         "bad": len(chosen),
@@ -165,9 +179,11 @@ def main() -> None:
     parser.add_argument("--honest", type=int, default=300)
     parser.add_argument("--each", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1000)
+    parser.add_argument("--head", type=Path)
     parser.add_argument("--to", type=Path)
     asked = parser.parse_args()
-    cohorts = {name: cohort(name, asked) for name in COHORTS}
+    draws = cohorts_of(asked.head) if asked.head else COHORTS
+    cohorts = {name: cohort(draw, asked) for name, draw in draws.items()}
     found: dict[str, Any] = {name: figures(each) for name, each in cohorts.items()}
     found["one_list"] = read_first(list(cohorts.values()))
     text = f"{json.dumps(found, indent=2)}\n"

@@ -7,7 +7,8 @@ axis from slice to slice, and C-contiguous in [k, j, i] as a reader of NIfTI has
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import nibabel as _nibabel
@@ -17,7 +18,7 @@ from support.product_source import ROOT
 
 nibabel: Any = _nibabel
 Image = np.ndarray[Any, np.dtype[np.float32]]
-_HEAD = ROOT / "sample_data" / "scans" / "icbm152_2009_t1_2mm.nii.gz"
+SAMPLE = ROOT / "sample_data" / "scans" / "icbm152_2009_t1_2mm.nii.gz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,21 @@ class Pair:
     spacing: tuple[float, float, float]
 
 
+_HEAD_MM, _BRIGHT = 2.0, 800.0
+"""Spacing of heads, and the value of their 99.5th percentile, about that of the sample's."""
+
+
 @cache
-def _head() -> Image:
-    return np.asarray(nibabel.load(_HEAD).dataobj).astype(np.float32)
+def _head(file: Path) -> Image:
+    """T1 of a head along R, A and S, in voxels of 2 mm."""
+    stored = nibabel.as_closest_canonical(nibabel.load(file))
+    voxels = np.asarray(stored.dataobj).astype(np.float32)
+    if file == SAMPLE:
+        return voxels
+    edges = np.array(stored.header.get_zooms()[:3])
+    fine = [max(each, 0.0) for each in (_HEAD_MM / edges - 1) / 2]
+    even = ndimage.zoom(ndimage.gaussian_filter(voxels, fine), edges / _HEAD_MM, order=1)
+    return even * np.float32(_BRIGHT / np.percentile(even, 99.5))
 
 
 def _smooth(random: np.random.Generator, shape: tuple[int, ...], knots: int) -> Image:
@@ -64,10 +77,10 @@ def _made(truth: Image, body: Any, random: np.random.Generator, noise: float, ga
     return np.where(body, blurred * errors + noisy, blurred).astype(np.float32)
 
 
-def head_t2(seed: int) -> Pair:
-    """T1 of a head at 2 mm, and its T2."""
+def head_t2(seed: int, head: Path = SAMPLE) -> Pair:
+    """T1 of a head at 2 mm, and its T2. head: file of a T1 from which it is made."""
     random = np.random.default_rng(seed)
-    anatomy = _deformed(_head(), random, 1.5)
+    anatomy = _deformed(_head(head), random, 1.5)
     body = anatomy > 60
     truth = np.where(body, np.clip(1100 - anatomy, 50, None), 0).astype(np.float32)
     bias = np.exp(0.06 * _smooth(random, anatomy.shape, 3))
@@ -77,10 +90,10 @@ def head_t2(seed: int) -> Pair:
     return Pair(np.clip(scan, 0, None).astype(np.float32), result, (2.0, 2.0, 2.0))
 
 
-def head_ct(seed: int) -> Pair:
-    """T1 of a head in slices of 4 mm, and its CT."""
+def head_ct(seed: int, head: Path = SAMPLE) -> Pair:
+    """T1 of a head in slices of 4 mm, and its CT. head: file of a T1 from which it is made."""
     random = np.random.default_rng(seed)
-    anatomy = _deformed(_head(), random, 1.5)
+    anatomy = _deformed(_head(head), random, 1.5)
     body = ndimage.binary_dilation(anatomy > 60, iterations=2)
     skull = body & ~ndimage.binary_erosion(body, iterations=3)
     truth = np.full(anatomy.shape, -1000, np.float32)
@@ -136,6 +149,11 @@ COHORTS: dict[str, Callable[[int], Pair]] = {
     "head CT": head_ct,
     "abdomen CT": abdomen_ct,
 }
+
+
+def cohorts_of(head: Path) -> dict[str, Callable[[int], Pair]]:
+    """Return the cohorts that are made from the T1 of another head."""
+    return {"head T2": partial(head_t2, head=head), "head CT": partial(head_ct, head=head)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,13 @@ from typer.testing import CliRunner
 import cuda_cyclegan as cc
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.cpu.session import session_bytes
-from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
+from cuda_cyclegan.engine.model.calibration import (
+    CycleReference,
+    Expectations,
+    ResultReference,
+    ScanProfiles,
+    Typical,
+)
 from cuda_cyclegan.engine.model.model_card import Established
 from cuda_cyclegan.engine.model.model_file import encode_model, load_model
 from cuda_cyclegan.engine.model.reference import array_sha256
@@ -202,3 +208,17 @@ def test_figures_of_one_model_are_not_those_of_the_mean(files: list[Path]) -> No
     done = run("combine", *files, "--output", output)
     assert "of one network: statistics of a reference set" in done.stdout
     assert load_model(output).card.cycle is None
+
+
+def test_models_that_were_calibrated_apart_can_be_combined(files: list[Path]) -> None:
+    usual = Typical(1.0, 0.5)
+    for at, file in enumerate(files):
+        eighths = (Typical(1.0, 0.1 * at),) * 8
+        with_card(
+            file,
+            expected=Expectations(20, (usual,) * 5, (usual,) * 3, (usual,) * 3),
+            profiles=ScanProfiles(eighths, eighths, eighths),
+            results=ResultReference(20 + at, (1.0, 1.0, 1.0), ()),
+        )
+    card = load_model(combined(files)).card
+    assert card.expected is card.profiles is card.results is None

@@ -23,7 +23,7 @@ SECRET = "Doe^Jane" * 20
 def inputs(tmp_path: Path) -> Path:
     folder = tmp_path / "in"
     folder.mkdir()
-    voxels = np.random.default_rng(0).integers(0, 1000, SHAPE).astype(np.int16)
+    voxels = np.random.default_rng(0).integers(-1000, 1000, SHAPE).astype(np.int16)
     nibabel.AnalyzeImage(voxels, np.diag([-1.0, 1, 1, 1])).to_filename(folder / "scan.hdr")
     Phantom(slices=8).write(
         folder / "ct", lambda data, _: setattr(data, "StudyDescription", SECRET)

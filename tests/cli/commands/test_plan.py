@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.cpu.session import session_bytes
+from cuda_cyclegan.engine.model.calibration import Expectations, Typical
 from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.host import memory
@@ -178,3 +179,15 @@ def test_a_plan_leaves_nothing_where_the_output_folder_would_be(world: World) ->
     world.output /= "deep/below"
     assert CliRunner().invoke(app, ["plan", *world.arguments()]).exit_code == 0
     assert sorted(folder.rglob("*")) == before
+
+
+def test_a_calibration_is_proposed_once_there_are_enough_studies(world: World) -> None:
+    for number in range(19):
+        scan(world.inputs / f"{number}.nii")
+    assert "Calibration:" not in run(world).stdout
+    scan(world.inputs / "19.nii")
+    assert "Calibration: none; 'model calibrate' with 20 or more scans" in run(world).stdout
+    usual = Typical(1.0, 0.5)
+    expected = Expectations(20, (usual,) * 5, (usual,) * 3, (usual,) * 3)
+    world.model = with_card(world.model, expected=expected)
+    assert "Calibration:" not in run(world).stdout

@@ -16,7 +16,12 @@ from support.model_cards import CARD, SPEC, cards
 from support.tiers import examples
 
 from cuda_cyclegan.engine.errors import ModelFileError
-from cuda_cyclegan.engine.model.calibration import CycleReference, Expectations, Typical
+from cuda_cyclegan.engine.model.calibration import (
+    CycleReference,
+    Expectations,
+    ScanProfiles,
+    Typical,
+)
 from cuda_cyclegan.engine.model.grid_window import GridWindow, WindowStep
 from cuda_cyclegan.engine.model.intensity_maps import Logarithm, MinMax, Percentiles, Steps, Window
 from cuda_cyclegan.engine.model.model_card import (
@@ -430,6 +435,7 @@ def test_any_value_of_a_layer_is_taken_or_refused(place: tuple[int, str], value:
 
 ONE = Typical(1.0, 0.5)
 EXPECTED = Expectations(7, (ONE, ONE, ONE, ONE, ONE), (ONE, ONE, ONE), (ONE, ONE, ONE))
+PROFILES = ScanProfiles((ONE,) * 8, (ONE,) * 8, (ONE,) * 8)
 CYCLE = CycleReference("0" * 64, 7, Typical(0.1, 0.02), 3.0)
 
 
@@ -445,16 +451,17 @@ def encoded(model: Model, card: ModelCard) -> bytes:
 
 
 def test_a_card_keeps_what_it_was_reported(model: Model) -> None:
-    card = replace(model.card, expected=EXPECTED, cycle=CYCLE)
+    card = replace(model.card, expected=EXPECTED, cycle=CYCLE, profiles=PROFILES)
     assert card_from_json(card_to_json(card)) == card
 
 
 def test_a_card_without_a_reference_set_is_written_as_ever(model: Model) -> None:
-    assert not {"expected", "cycle"} & json.loads(card_to_json(model.card)).keys()
+    assert not {"expected", "cycle", "profiles"} & json.loads(card_to_json(model.card)).keys()
 
 
 def test_results_do_not_depend_on_it_and_weights_stay(model: Model) -> None:
-    reported = decode_model(encoded(model, replace(model.card, expected=EXPECTED, cycle=CYCLE)))
+    card = replace(model.card, expected=EXPECTED, cycle=CYCLE, profiles=PROFILES)
+    reported = decode_model(encoded(model, card))
     assert reported.identity == model.identity
     assert reported.sha256 != model.sha256
     for name, weight in model.network.weights.items():
@@ -468,6 +475,8 @@ def test_results_do_not_depend_on_it_and_weights_stay(model: Model) -> None:
         ("expected", {"spacing": [{"mean": -1.0, "sd": 0.0}] * 3}, "expected.spacing"),
         ("expected", {"extent": [{"mean": 1.0, "sd": -0.1}] * 3}, "expected.extent"),
         ("expected", {"intensity": [{"mean": 1.0, "sd": 0.1}] * 4}, "expected.intensity"),
+        ("profiles", {"along_d": [{"mean": 1.0, "sd": 0.1}] * 7}, "profiles"),
+        ("profiles", {"along_w": [{"mean": -1.0, "sd": 0.1}] * 8}, "profiles"),
         ("cycle", {"back": "none"}, "cycle.back"),
         ("cycle", {"error": {"mean": -0.1, "sd": 0.1}}, "cycle.error"),
         ("cycle", {"studies": 0}, "cycle.studies"),
@@ -479,7 +488,8 @@ def test_results_do_not_depend_on_it_and_weights_stay(model: Model) -> None:
 def test_impossible_figure_of_a_reference_set_is_refused(
     model: Model, field: str, value: dict[str, Any], complaint: str
 ) -> None:
-    reported = json.loads(card_to_json(replace(model.card, expected=EXPECTED, cycle=CYCLE)))
+    card = replace(model.card, expected=EXPECTED, cycle=CYCLE, profiles=PROFILES)
+    reported = json.loads(card_to_json(card))
     reported[field].update(value)
     with pytest.raises(ModelFileError, match=complaint):
         card_from_json(json.dumps(reported))

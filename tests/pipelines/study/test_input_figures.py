@@ -14,6 +14,7 @@ from cuda_cyclegan.pipelines.study.input_figures import (
     differences,
     expectations,
     input_figures,
+    scan_profiles,
 )
 
 EDGES = (1.0, 1.0, 1.0)
@@ -77,3 +78,52 @@ def test_another_spacing_is_not_and_a_rounded_one_is() -> None:
     assert differences(deviations(replace(found, spacing=(1.0, 1.0, 1.1)), EXPECTED)) == ()
     [reported] = differences(deviations(replace(found, spacing=(1.0, 1.0, 1.3)), EXPECTED))
     assert reported == "its spacing is 1.3 mm along W, where 1 is usual (sd 0)"
+
+
+def pear(seed: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int16]]:
+    """A head that is narrower towards high k, and has a nose at high j."""
+    random = np.random.default_rng(seed)
+    i, j, k = np.meshgrid(*(np.linspace(-1, 1, count) for count in (32, 36, 30)), indexing="ij")
+    size = random.uniform(0.75, 0.85) * (1 - 0.35 * k)
+    inside = (i**2 + j**2 < size**2) & (np.abs(k) < 0.9)
+    inside |= (np.abs(i) < 0.15) & (np.abs(k) < 0.4) & (j > 0) & (j < size + 0.12)
+    return np.where(inside, 600 + random.normal(0, 30, i.shape), 20).astype(np.int16)
+
+
+PEARS = [figures(pear(seed)) for seed in range(20)]
+USUAL, PROFILES = expectations(PEARS), scan_profiles(PEARS)
+
+
+def of_pears(voxels: np.ndarray[tuple[int, ...], np.dtype[np.int16]]) -> tuple[str, ...]:
+    return differences(deviations(figures(voxels), USUAL, PROFILES))
+
+
+def test_the_distribution_of_the_foreground_is_that_of_its_eighths() -> None:
+    for axis, profile in enumerate(PEARS[0].profiles):
+        assert len(profile) == 8
+        assert np.mean(profile) == pytest.approx(1.0)
+        turned = figures(np.flip(pear(0), axis)).profiles[axis]
+        assert turned == pytest.approx(profile[::-1], abs=0.15)
+
+
+@pytest.mark.parametrize("seed", range(20, 26))
+def test_other_scans_of_the_kind_are_as_expected(seed: int) -> None:
+    assert of_pears(pear(seed)) == ()
+
+
+def test_a_scan_that_is_upside_down_is_found_and_called_mirrored() -> None:
+    [found] = of_pears(np.flip(pear(20), 2))
+    assert found == "its foreground lies along W as in a mirrored scan"
+
+
+def test_a_slab_and_a_face_that_are_missing_are_found() -> None:
+    voxels = pear(20)
+    voxels[:, :, 14:18] = 20
+    assert any("along W, where" in words for words in of_pears(voxels))
+    voxels = pear(20)
+    voxels[:, 27:] = 20
+    assert any("of its foreground lies in eighth" in words for words in of_pears(voxels))
+
+
+def test_a_calibration_of_an_earlier_version_has_no_profiles() -> None:
+    assert differences(deviations(figures(np.flip(pear(20), 2)), USUAL)) == ()

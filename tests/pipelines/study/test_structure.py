@@ -51,6 +51,14 @@ def test_a_shift_is_measured_in_millimetres(scan: Any, good: Any, axis: int) -> 
     assert measured(scan, np.roll(good, 5, axis)).shift > 4
 
 
+def test_a_body_that_fits_worse_where_the_field_of_view_ends_is_not_moved(
+    scan: Any, good: Any
+) -> None:
+    cut, made = scan[30:], good[30:].copy()
+    made[:3] = np.where(cut[:3] > 100, 1500, 0)
+    assert measured(cut, made).shift < 2
+
+
 def test_missing_slices_are_empty_and_break_the_series(scan: Any, good: Any) -> None:
     missing = good.copy()
     missing[38:41] = 0
