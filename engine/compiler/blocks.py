@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from math import lcm, prod
 
 from ..network.layers import Triple, divided_up, multiplied, triple
-from ..network.map_extents import Margins
 
 _LONGEST, _STEPS = 128, (16, 20)
 """Largest extent of a block, and the two steps of one of which its extent is a multiple, unless the
@@ -113,6 +112,17 @@ class BlockRun:
     def numbers(self) -> range:
         """Numbers of the run's blocks."""
         return range(self.first, self.first + self.count * self.apart, self.apart)
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """Largest distances of the ends of a network's maps from the volume's end, in its voxels.
+
+    beyond: of maps that end past it. short: of maps that end before it.
+    """
+
+    beyond: Triple = (0, 0, 0)
+    short: Triple = (0, 0, 0)
 
 
 _NO_MARGINS = Margins()

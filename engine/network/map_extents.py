@@ -49,32 +49,3 @@ def _extents(graph: Graph, strides: int) -> dict[str, Triple]:
     volume = triple(strides * step for step in graph.stride)
     graph.check_patch(volume)
     return {name: shape.extents for name, shape in graph.shapes(volume).items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Margins:
-    """Largest distances of the ends of a graph's maps from the volume's end, in its voxels.
-
-    beyond: of maps that end past it. short: of maps that end before it.
-    """
-
-    beyond: Triple = (0, 0, 0)
-    short: Triple = (0, 0, 0)
-
-
-@lru_cache
-def margins(graph: Graph) -> Margins:
-    """Return the margins of a graph's maps. Raises PatchShapeError as `map_extents` does."""
-    maps = map_extents(graph).values()
-
-    def farthest(sign: int) -> Triple:
-        ends = (
-            triple(
-                -(-sign * excess * step // each)
-                for excess, each, step in zip(one.excess, one.each, graph.stride, strict=True)
-            )
-            for one in maps
-        )
-        return triple(max(0, *along) for along in zip(*ends, strict=True))
-
-    return Margins(beyond=farthest(1), short=farthest(-1))

@@ -16,6 +16,7 @@ from support.gpu_on_cpu.streams import Event, Stream
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.lowered import Layout
+from cuda_cyclegan.engine.compiler.program.block_maps import margins
 from cuda_cyclegan.engine.compiler.program.fusion import with_fused_statistics
 from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
@@ -38,7 +39,6 @@ from cuda_cyclegan.engine.cuda.volume.program import (
 )
 from cuda_cyclegan.engine.network.graph import Graph, Network
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple, triple
-from cuda_cyclegan.engine.network.map_extents import margins
 from cuda_cyclegan.engine.options import Precision
 
 

@@ -8,6 +8,7 @@ that continues, samples or measures the map does so at the map's own end.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from msgspec import structs
 
@@ -25,6 +26,7 @@ from ...network.layers import (
     triple,
 )
 from ...network.map_extents import map_extents
+from ..blocks import Margins
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,29 @@ def block_maps(network: Network, block: Triple) -> BlockMaps:
     return _Writer(network.graph, block).maps(network)
 
 
+@lru_cache
+def margins(graph: Graph) -> Margins:
+    """Return the margins of the maps that are stored in blocks: a padding that is the halo of its
+    readers is none of them. Raises PatchShapeError as `map_extents` does.
+    """
+    writer, found = _Writer(graph, graph.stride), map_extents(graph)
+    writer.write()
+
+    def farthest(sign: int) -> Triple:
+        ends = (
+            triple(
+                -(-sign * excess * step // each)
+                for excess, each, step in zip(
+                    writer.excess[name], found[name].each, graph.stride, strict=True
+                )
+            )
+            for name in found
+        )
+        return triple(max(0, *along) for along in zip(*ends, strict=True))
+
+    return Margins(beyond=farthest(1), short=farthest(-1))
+
+
 @dataclass(slots=True)
 class _Writer:
     """Graph of a block that grows layer by layer. extents: of its maps, with their halos."""
@@ -63,15 +88,19 @@ class _Writer:
     excess: dict[str, Triple] = field(default_factory=dict[str, Triple])
 
     def maps(self, network: Network) -> BlockMaps:
-        self.extents[INPUT], self.excess[INPUT] = self.block, ZEROS
-        for node in self.graph.nodes:
-            self._add(node)
+        self.write()
         graph = Graph(self.graph.in_channels, tuple(self.nodes))
         shapes = {
             name: TensorShape(channels, self.extents[name])
             for name, channels in graph.channels().items()
         }
         return BlockMaps(Network(graph, network.weights), shapes, self.excess, self.graph)
+
+    def write(self) -> None:
+        """Add all layers of the graph, with their extents in the block."""
+        self.extents[INPUT], self.excess[INPUT] = self.block, ZEROS
+        for node in self.graph.nodes:
+            self._add(node)
 
     def _add(self, node: Node) -> None:
         source = node.inputs[0]

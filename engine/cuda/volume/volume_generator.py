@@ -5,13 +5,13 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 
 from ...compiler.blocks import BlockGrid, grid_of
+from ...compiler.program.block_maps import margins
 from ...compiler.program.memory import WORKSPACE_BYTES
 from ...compiler.volume.volume_lowering import lowered_blocks
 from ...compiler.volume.volume_memory import VolumeMemory
 from ...errors import CudaError, DeviceMemoryError, PatchShapeError
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
-from ...network.map_extents import margins
 from ...options import Progress
 from ...patch_grid import Timing
 from ...scaling import Stored

@@ -6,9 +6,8 @@ from math import prod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuda_cyclegan.engine.compiler.blocks import BlockGrid, grid_of
+from cuda_cyclegan.engine.compiler.blocks import BlockGrid, Margins, grid_of
 from cuda_cyclegan.engine.network.layers import Triple
-from cuda_cyclegan.engine.network.map_extents import Margins
 
 strides = st.tuples(*[st.sampled_from([1, 2, 3, 4, 8, 16, 32, 256])] * 3)
 sizes = st.tuples(*[st.integers(1, 1200)] * 3)

@@ -1,19 +1,25 @@
 """The graph of one block of a volume: halos of convolutions, and maps that end off the grid."""
 
+import pytest
 from support.gpu_networks import OFF_GRID, chain, random_network
 
-from cuda_cyclegan.engine.compiler.program.block_maps import BlockMaps, block_maps
+from cuda_cyclegan.engine.compiler.blocks import Margins, grid_of
+from cuda_cyclegan.engine.compiler.program.block_maps import BlockMaps, block_maps, margins
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph
 from cuda_cyclegan.engine.network.layers import (
     ZEROS,
     Conv3d,
+    ConvTranspose3d,
     Crop,
     Layer,
     Pad,
     Pool,
     Relu,
     Triple,
+    Upsample,
 )
+from cuda_cyclegan.engine.network.map_extents import MapExtents, map_extents
 
 ONE: Triple = (1, 1, 1)
 
@@ -96,3 +102,62 @@ def test_maps_of_a_block_lie_on_the_grid() -> None:
                 extents = maps.shapes[node.name].extents
                 assert extents in ((12, 16, 20), (6, 8, 10)), node.name
         assert any(map(any, maps.excess.values()))
+
+
+DOUBLED = chain(
+    1,
+    ("half", Pool("mean", (2, 2, 2), (2, 2, 2))),
+    ("up", ConvTranspose3d(1, 1, (3, 3, 3), "up.weight", None, (2, 2, 2))),
+    ("cut", Crop((1, 0, 1), (0, 1, 0))),
+)
+
+
+def test_margins_count_voxels_of_the_volume() -> None:
+    assert margins(DOUBLED) == Margins(beyond=(1, 1, 1))
+    halves = Pool("mean", (3, 2, 4), (2, 2, 2), (0, 1, 0))
+    cut = chain(
+        1,
+        ("half", Pool("mean", (2, 2, 2), (2, 2, 2))),
+        ("quarter", halves),
+        ("up", ConvTranspose3d(1, 1, (8, 4, 8), "up.weight", None, (4, 4, 4))),
+        ("ends", Crop((0, 2, 0), (0, 2, 0))),
+    )
+    assert map_extents(cut)["quarter"].excess == (-1, 1, -1)
+    assert margins(cut) == Margins(beyond=(0, 4, 0), short=(4, 0, 4))
+
+
+def test_margins_are_whole_voxels_of_the_volume() -> None:
+    fine = chain(
+        1,
+        ("near", Upsample("nearest", (2, 2, 2))),
+        ("cut", Crop(ZEROS, (1, 1, 1))),
+        ("back", Pool("mean", (1, 1, 1), (2, 2, 2))),
+    )
+    assert map_extents(fine)["cut"] == MapExtents((2, 2, 2), (-1, -1, -1))
+    assert margins(fine) == Margins(short=(1, 1, 1))
+
+
+def test_margins_are_those_of_maps_in_every_block() -> None:
+    """A block has the same margins whatever its extents."""
+    for graph in OFF_GRID.values():
+        beyond, short = margins(graph).beyond, margins(graph).short
+        for block in ((8, 8, 8), (128, 64, 32)):
+            of_full = [
+                excess
+                for name, excess in maps_of(graph, block).excess.items()
+                if name in map_extents(graph) and map_extents(graph)[name].each == graph.stride
+            ]
+            assert all(
+                -less <= voxels <= more
+                for excess in of_full
+                for voxels, more, less in zip(excess, beyond, short, strict=True)
+            )
+
+
+@pytest.mark.parametrize("spec", [ResNetSpec(1, 1, 32, 9), UNetSpec(1, 1, 32, 5)])
+def test_the_borders_of_generators_are_halos_and_leave_blocks_as_they_are(spec: Spec) -> None:
+    graph = build(spec)
+    assert margins(graph) == Margins()
+    for extents in ((128, 128, 128), (192, 256, 256)):
+        grid = grid_of(extents, graph.stride, margins(graph))
+        assert grid == grid_of(extents, graph.stride)

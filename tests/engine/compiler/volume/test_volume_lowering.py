@@ -8,6 +8,7 @@ from support.zero_weights import zero_network
 from cuda_cyclegan.engine.compiler.blocks import grid_of
 from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.compiler.lowered import Lowered
+from cuda_cyclegan.engine.compiler.program.block_maps import margins
 from cuda_cyclegan.engine.compiler.steps import Conv
 from cuda_cyclegan.engine.compiler.tensors import Operand
 from cuda_cyclegan.engine.compiler.volume.passes import passes_of
@@ -21,7 +22,6 @@ from cuda_cyclegan.engine.network.layers import (
     Triple,
     triple,
 )
-from cuda_cyclegan.engine.network.map_extents import margins
 
 TO_CELLS = "conv_transpose_to_cells"
 

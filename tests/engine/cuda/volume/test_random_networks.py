@@ -16,7 +16,8 @@ from support.volume_on_cpu import grid_for, volume_on_cpu
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-from cuda_cyclegan.engine.compiler.blocks import BlockGrid
+from cuda_cyclegan.engine.compiler.blocks import BlockGrid, Margins
+from cuda_cyclegan.engine.compiler.program.block_maps import margins
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import (
@@ -28,7 +29,6 @@ from cuda_cyclegan.engine.network.layers import (
     Triple,
     Upsample,
 )
-from cuda_cyclegan.engine.network.map_extents import Margins, margins
 from cuda_cyclegan.engine.whole_volume import volume_refusal
 
 pytestmark = [
