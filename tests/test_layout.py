@@ -267,7 +267,7 @@ MAY_IMPORT = {
         "pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
-        "engine.cuda.patches engine.errors engine.options engine.patch_grid io.volume "
+        "engine.cuda.patches engine.errors engine.model engine.options engine.patch_grid io.volume "
         "pipelines.cycle pipelines.decisions pipelines.errors pipelines.mode_cost "
         "pipelines.report pipelines.results pipelines.run pipelines.stopwatch pipelines.study "
         "pipelines.translate"

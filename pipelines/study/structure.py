@@ -20,7 +20,7 @@ from .statistics import level_between
 
 Bins: TypeAlias = npt.NDArray[np.intp]
 """Values in steps, in the type by which arrays are indexed: counting does not convert it."""
-Values: TypeAlias = npt.NDArray[np.float64]
+Sums: TypeAlias = npt.NDArray[np.float64]
 """Values in the type in which they are summed."""
 
 _VOXELS = 1 << 16
@@ -149,7 +149,7 @@ def _edges(pair: FloatArray) -> FloatArray:
     return np.sqrt(down, out=down)
 
 
-def _matches(bins: Bins, results: Sequence[Values]) -> list[float]:
+def _matches(bins: Bins, results: Sequence[Sums]) -> list[float]:
     """Return the correlation ratio of each result given the scan's value.
 
     Source: Roche et al., "The correlation ratio as a new similarity measure for multimodal image
@@ -169,7 +169,7 @@ def _matches(bins: Bins, results: Sequence[Values]) -> list[float]:
     return found
 
 
-def _local(bins: Bins, result: Values) -> float:
+def _local(bins: Bins, result: Sums) -> float:
     """Return the largest mean deviation in a block from the mean at the scan's values, in shares of
     the result's range.
     """
@@ -183,7 +183,7 @@ def _local(bins: Bins, result: Values) -> float:
     return float(np.abs(split.mean(axis=(1, 3, 5))).max())
 
 
-def _shift(bins: Bins, result: Values, steps: Sequence[float]) -> float:
+def _shift(bins: Bins, result: Sums, steps: Sequence[float]) -> float:
     """Return the largest shift along an axis in millimetres, at most twice the step that is tried:
     the match falls as fast on both sides of its top, so this lies where two lines meet through the
     matches one step back, unmoved, and one step on.
