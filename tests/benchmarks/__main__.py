@@ -118,6 +118,7 @@ BENCHMARKS = (
     Benchmark("soak_on_a_card", ("soak_on_a_card.json",), BATCHES, "GPU"),
     Benchmark("checks_cost", ("checks_cost.json",), CHECKS, "GPU", arguments=("cpu", "cuda")),
     Benchmark("cpu_against_rivals", ("cpu_against_rivals.json",), CPU),
+    Benchmark("cpu_cores", ("cpu_cores.json",), (*CPU, "pipelines/study/inference.py")),
     Benchmark("cpu_exactness", ("cpu_exactness.json",), CPU),
     Benchmark("batch_overlap", ("batch_overlap.json",), ("pipelines/run",)),
     Benchmark(
