@@ -209,15 +209,25 @@ def on_grid(volume: Volume, turned: Orientation, resample: Resampling) -> Volume
     Its voxels lie along the scan's own axes; its affine stays that of the scan.
     """
     view = turned.oriented(volume.voxels)
+    is_whole = resample.keeps_integers and _has_integers(volume)
 
-    def read(start: int, stop: int) -> FloatArray:
+    def read(start: int, stop: int) -> AnyArray:
         values = view[start:stop] * np.float64(volume.slope) + volume.intercept
-        return values.astype(np.float32)
+        return values.astype(np.int64 if is_whole else np.float32)
 
     made = np.empty(resample.target, np.float32)
     for part, values in resample.parts(read):
         made[part] = values
     return volume.with_voxels(turned.in_scan(made))
+
+
+def _has_integers(volume: Volume) -> bool:
+    """Return whether SimpleITK reads a scan as integers: it scales NIfTI files in floats."""
+    if volume.voxels.dtype.kind not in "iu":
+        return False
+    if volume.format == "dicom":
+        return volume.slope.is_integer() and volume.intercept.is_integer()
+    return (volume.slope, volume.intercept) == (1.0, 0.0)
 
 
 def in_window(volume: Volume, turned: Orientation, window: PlacedWindow) -> Volume:

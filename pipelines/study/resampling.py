@@ -12,11 +12,11 @@ import numpy as np
 from ...engine.model.model_card import GridRule
 from ...engine.network.graph import times
 from ...engine.network.layers import FloatArray, Triple, triple
-from ...io.volume import Affine
+from ...io.volume import Affine, AnyArray
 from ..errors import PreparationError
 from .geometry import VoxelSpacing, rows
 
-ResampledRows: TypeAlias = Callable[[int, int], FloatArray]
+ResampledRows: TypeAlias = Callable[[int, int], AnyArray]
 """Callback that returns rows [start, stop) along D of a volume, as [rows, H, W]."""
 
 SAME_SPACING = 1e-3
@@ -42,7 +42,8 @@ class Resampling:
     and W, and those of the way back; grids of others than linear ones share their outermost edges.
     origin: input coordinate of output voxel 0; None if both grids have the same centre. clamps:
     whether more than half a voxel beyond the scan the outermost values continue along each axis by
-    itself, instead of as those of the nearest voxel.
+    itself, instead of as those of the nearest voxel. keeps_integers: whether what is interpolated
+    linearly between integers becomes an integer again, as SimpleITK makes it for the image's type.
     """
 
     extents: Triple
@@ -52,6 +53,7 @@ class Resampling:
     orders_back: Triple = (1, 1, 1)
     origin: VoxelSpacing | None = None
     clamps: bool = False
+    keeps_integers: bool = False
 
     @property
     def inverse(self) -> "Resampling":
@@ -83,7 +85,7 @@ class Resampling:
     def rows(self, read: ResampledRows, start: int, stop: int) -> FloatArray:
         """Return rows [start, stop) of the output grid by linear interpolation.
 
-        read: returns the input rows around them.
+        read: returns the input rows around them, as float32 or as integers.
 
         Beyond the outermost voxel centres the outermost values continue.
         """
@@ -102,6 +104,7 @@ class Resampling:
             ]
             values = np.pad(values, around, mode="edge")
             origin = triple(at + pad for at, (pad, _) in zip(origin, around, strict=True))
+        is_whole = self.keeps_integers and values.dtype.kind in "iu"
         resampled = sitk.Resample(
             sitk.GetImageFromArray(values),
             (self.target[2], self.target[1], stop - start),
@@ -111,10 +114,10 @@ class Resampling:
             (self.steps[2], self.steps[1], self.steps[0]),
             (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0),
             0.0,
-            sitk.sitkFloat32,
+            sitk.sitkUnknown if is_whole else sitk.sitkFloat32,
             True,
         )
-        return sitk.GetArrayFromImage(resampled)
+        return sitk.GetArrayFromImage(resampled).astype(np.float32, copy=False)
 
     def _end(self, axis: int) -> float:
         """Return the input coordinate of the last output voxel."""
@@ -156,12 +159,14 @@ class SpacingGrid:
     extent: number of voxels from that of the scan, its spacing and the wanted one. keeps: place
     that both grids share, and so the origin. same: whether two spacings count as equal, so that the
     axis stays. step: between voxels of the new grid; "edges" divides the scan's field of view.
+    keeps_integers: as of a `Resampling`.
     """
 
     extent: Callable[[int, float, float], int]
     keeps: Literal["centre", "first voxel", "scan's first voxel"]
     same: Callable[[float, float], bool] = lambda have, want: have == want
     step: Literal["spacing", "edges"] = "spacing"
+    keeps_integers: bool = False
 
 
 _MONAI_TOLERANCE = 1e-3
@@ -189,9 +194,12 @@ GRIDS: dict[GridRule, SpacingGrid] = {
     "torchio": SpacingGrid(
         lambda extent, have, want: 1 if extent == 1 else floor(extent * have / want + _ROUNDING),
         "centre",
+        keeps_integers=True,
     ),
     "simpleitk": SpacingGrid(
-        lambda extent, have, want: round(extent * have / want), "scan's first voxel"
+        lambda extent, have, want: round(extent * have / want),
+        "scan's first voxel",
+        keeps_integers=True,
     ),
     "nnunet": SpacingGrid(
         lambda extent, have, want: round(have / want * extent), "centre", step="edges"
@@ -239,7 +247,16 @@ def resampling(
         orders, back = _orders(3, spacing, wanted), _orders(1, wanted, spacing)
     ends = zip(extents, target, steps, flips, strict=True)
     origin = triple(_origin(grid, *each, is_right_angled=is_right_angled) for each in ends)
-    return Resampling(extents, target, steps, orders, back, origin, clamps=rule != "cover")
+    return Resampling(
+        extents,
+        target,
+        steps,
+        orders,
+        back,
+        origin,
+        clamps=rule != "cover",
+        keeps_integers=grid.keeps_integers,
+    )
 
 
 def _origin(

@@ -1,6 +1,7 @@
 """Scans cropped to their foreground, resized to a fixed grid, or brought to nnU-Net's."""
 
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from cuda_cyclegan.pipelines.study.inference import Cutter
 from cuda_cyclegan.pipelines.study.intensities import crop_box
 from cuda_cyclegan.pipelines.study.patches import cover, patch_weights
 from cuda_cyclegan.pipelines.study.plan import plan_study
-from cuda_cyclegan.pipelines.study.prepare import Prepared, prepare
+from cuda_cyclegan.pipelines.study.prepare import Prepared, on_grid, prepare
 from cuda_cyclegan.pipelines.study.resampling import Resampling, resampling, resizing
 
 JUDGES: dict[str, Any] = dict(
@@ -153,3 +154,50 @@ def test_zeros_surround_a_scan_smaller_than_nnunets_patch() -> None:
     np.testing.assert_allclose(inside.mean(), 0, atol=1e-5)
     assert np.count_nonzero(given) == np.count_nonzero(inside)
     np.testing.assert_array_equal(returned(study).voxels, inside)
+
+
+STEPS = (1.37, 0.713, 1.619)
+"""Of the resampled grid along x, y and z, in voxels of the scan."""
+
+
+def by_simpleitk(values: Any) -> Any:
+    """Values [x, y, z] as `sitk.Resample` makes them onto a grid with the same origin."""
+    sitk: Any = import_module("SimpleITK")
+    image = sitk.GetImageFromArray(np.ascontiguousarray(values.transpose(2, 1, 0)))
+    extents = [round(n / step) for n, step in zip(values.shape, STEPS, strict=True)]
+    made = sitk.Resample(
+        image, extents, sitk.Transform(), sitk.sitkLinear, image.GetOrigin(), STEPS
+    )
+    return sitk.GetArrayFromImage(made).transpose(2, 1, 0)
+
+
+@pytest.mark.parametrize("stored", ["NIfTI", "NIfTI, scaled", "float", "DICOM, shifted", "cover"])
+def test_integers_stay_integers_where_simpleitk_keeps_the_voxel_type(stored: str) -> None:
+    values = np.random.default_rng(5).integers(-900, 1500, (14, 13, 15)).astype(np.int16)
+    scan = volume(np.asfortranarray(values))
+    if stored == "float":
+        scan = scan.with_voxels(scan.voxels.astype(np.float32))
+    elif stored == "NIfTI, scaled":
+        scan = scan.with_voxels(scan.voxels, slope=0.5)
+    elif stored == "DICOM, shifted":
+        scan = replace(scan.with_voxels(scan.voxels, intercept=-1024.0), format="dicom")
+    model = card(
+        axes="RAS",
+        spacing=(STEPS[0], STEPS[1], STEPS[2]),
+        grid_rule="cover" if stored == "cover" else "simpleitk",
+        maps_on="grid",
+    )
+    plan = plan_study([scan], model, OPTIONS, (1, 1, 1))
+    assert plan.resampling is not None
+    made = on_grid(scan, plan.orientation, plan.resampling).values()
+    is_whole = stored in ("NIfTI", "DICOM, shifted")
+    assert np.array_equal(made, np.trunc(made)) == is_whole
+    if stored != "cover":
+        given = scan.values() if not is_whole else scan.values().astype(np.int16)
+        wanted = by_simpleitk(given)[tuple(map(slice, made.shape))]
+        within = tuple(
+            slice(0, int((n - 1) / s) + 1) for n, s in zip(values.shape, STEPS, strict=True)
+        )
+        differing = np.abs(made - wanted)[within]
+        assert differing.max() <= (1.0 if is_whole else 2e-3)
+        assert np.count_nonzero(differing > 2e-3) <= 3  # a whole number, but for its last bit
