@@ -356,7 +356,8 @@ class Manifest:
                 lock(held)
             except BlockingIOError as error:
                 raise OutputFolderAwaitedError(
-                    f"{who} is running already, and writes to {self.output}; wait for it to end."
+                    f"{who} is running already, and writes to {self.output}; wait for it to end, "
+                    "or end its process if it hangs."
                 ) from error
             yield
         finally:
