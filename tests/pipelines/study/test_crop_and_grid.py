@@ -157,7 +157,7 @@ def test_zeros_surround_a_scan_smaller_than_nnunets_patch() -> None:
 
 
 STEPS = (1.37, 0.713, 1.619)
-"""Of the resampled grid along x, y and z, in voxels of the scan."""
+"""Steps of the resampled grid along x, y and z, in voxels of the scan."""
 
 
 def by_simpleitk(values: Any) -> Any:
