@@ -10,6 +10,7 @@ from ...engine.importing.checkpoint.evidence import Fact, Question
 from ...engine.importing.checkpoint.recognise import Recognised
 from ...engine.model.architecture_json import architecture_to_json
 from ...engine.model.calibration import PERCENTILES, Typical
+from ...engine.model.grid_window import spelled_each, spelled_number
 from ...engine.model.intensity_maps import (
     ChannelMaps,
     ClipPercentiles,
@@ -30,7 +31,7 @@ from ...engine.model.intensity_maps import (
 from ...engine.model.model_card import ModelCard, ScanCrop, card_as_json, stated_ranges
 from ...engine.model.model_file import Model
 from ...engine.model.reference import TOLERANCE, Verification, bf16_error
-from ...engine.model.tiling import OWN, Shares, Tiling
+from ...engine.model.tiling import OWN, Tiling
 from ...engine.network.graph import Graph
 from ...pipelines.model_import.file_kinds import FoundNetwork
 from ...pipelines.model_import.inspection import (
@@ -185,7 +186,7 @@ def mismatch_lines(found: "Mismatch") -> Iterator[str]:
 
 
 def _numbers(values: Iterable[float]) -> str:
-    return ",".join(map(_plain, values))
+    return ",".join(map(spelled_number, values))
 
 
 def proof(found: Verification) -> str:
@@ -437,13 +438,9 @@ def _times(extents: Iterable[float]) -> str:
 def spelled_tiling(tiling: Tiling) -> str:
     """Return a tiling as `model import --tiling` takes it."""
     own = OWN[tiling.code]
-    stated = [f"overlap={_share(tiling.overlap)}", f"blend={tiling.blend}"]
-    stated += [] if tiling.sigma == own.sigma else [f"sigma={_share(tiling.sigma)}"]
+    stated = [f"overlap={spelled_each(tiling.overlap)}", f"blend={tiling.blend}"]
+    stated += [] if tiling.sigma == own.sigma else [f"sigma={spelled_each(tiling.sigma)}"]
     return f"{tiling.code}:{','.join([*stated, *(['border'] if tiling.border else [])])}"
-
-
-def _share(shares: Shares) -> str:
-    return "/".join(map(_plain, shares)) if len(set(shares)) > 1 else _plain(shares[0])
 
 
 _MAPPED = {
@@ -468,35 +465,31 @@ def spelled(intensity: IntensityMap | IntensityStep) -> str:
     """Return an intensity map as the options of `model import` take it."""
     match intensity:
         case Window(low, high):
-            return f"window:{_plain(low)},{_plain(high)}"
+            return f"window:{spelled_number(low)},{spelled_number(high)}"
         case Percentiles(low, high):
-            return f"percentile:{_plain(low)},{_plain(high)}"
+            return f"percentile:{spelled_number(low)},{spelled_number(high)}"
         case ZScore(spread):
-            return f"zscore:{_plain(spread)}"
+            return f"zscore:{spelled_number(spread)}"
         case SampleZScore():
             return "sample-zscore"
         case Standard(mean, sd):
-            return f"standard:{_plain(mean)},{_plain(sd)}"
+            return f"standard:{spelled_number(mean)},{spelled_number(sd)}"
         case MinMax():
             return "minmax"
         case ClipValues(low, high):
-            return f"clip:{_plain(low)},{_plain(high)}"
+            return f"clip:{spelled_number(low)},{spelled_number(high)}"
         case ClipPercentiles(low, high):
-            return f"clip-percentile:{_plain(low)},{_plain(high)}"
+            return f"clip-percentile:{spelled_number(low)},{spelled_number(high)}"
         case Logarithm(offset):
-            return f"log:{_plain(offset)}"
+            return f"log:{spelled_number(offset)}"
         case GammaCurve(gamma):
-            return f"gamma:{_plain(gamma)}"
+            return f"gamma:{spelled_number(gamma)}"
         case Steps(steps, over, outside):
             where = "" if over == "all" else f"@{over.replace('_', '-')}"
             only = ",only" if outside == "zero" else ""
             return f"{'+'.join(map(spelled, steps))}{where}{only}"
         case Identity():
             return "identity"
-
-
-def _plain(number: float) -> str:
-    return repr(number).removesuffix(".0")
 
 
 def model_json(found: Model | InspectedCheckpoint | FoundNetwork, file: Path) -> str:

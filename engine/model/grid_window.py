@@ -3,6 +3,7 @@
 The arithmetic of each rule is the table in pipelines/study/grid_windows.py.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -58,16 +59,20 @@ class GridWindow:
     @property
     def spelled(self) -> str:
         """Form in which it is stated at an import, such as extents:96/96/64,padding=-1,fill=0."""
-        steps = [f"{step.rule}:{_spelled_voxels(step.voxels)}" for step in self.steps]
-        padding = self.padding if isinstance(self.padding, str) else _plain(self.padding)
-        return f"{'+'.join(steps)},padding={padding},fill={_plain(self.fill)}"
+        steps = [f"{step.rule}:{spelled_each(step.voxels)}" for step in self.steps]
+        padding = self.padding if isinstance(self.padding, str) else spelled_number(self.padding)
+        return f"{'+'.join(steps)},padding={padding},fill={spelled_number(self.fill)}"
 
 
-def _spelled_voxels(voxels: Triple) -> str:
-    return "/".join(map(str, voxels)) if len(set(voxels)) > 1 else str(voxels[0])
+def spelled_each(numbers: Sequence[float]) -> str:
+    """Return numbers along D, H and W as an option takes them, such as 96/96/64, or one for all."""
+    if len(set(numbers)) == 1:
+        return spelled_number(numbers[0])
+    return "/".join(map(spelled_number, numbers))
 
 
-def _plain(number: float) -> str:
+def spelled_number(number: float) -> str:
+    """Return a number as an option takes it: exact, without a fraction of 0."""
     return repr(number).removesuffix(".0")
 
 
