@@ -293,10 +293,11 @@ class Conv:
     other, or the patches. output: all of a tensor, or the translated patches. weight: name of a
     constant, in the layout of the kernel's `pack`; without a kernel [K, kD, kH, kW, C / groups].
     bias: name of a float32 constant [C], and activation: of the result; both only of translated
-    patches. statistics: of the output, if the kernel computes them too. around: of blocks of a
-    volume, if the source includes a halo around each of them: its first voxel from the block's.
-    region: of the target, None for all of it. scale: factor of the sums; it removes the powers of
-    two of split fp16.
+    patches and of `convolve_narrow`. lanes: first and end of the channels of the output that the
+    kernel writes, if other steps write the rest; None for all. statistics: of the output, if the
+    kernel computes them too. around: of blocks of a volume, if the source includes a halo around
+    each of them: its first voxel from the block's. region: of the target, None for all of it.
+    scale: factor of the sums; it removes the powers of two of split fp16.
     """
 
     layer: str
@@ -307,6 +308,7 @@ class Conv:
     weight: str
     bias: str | None = None
     activation: Activation = IDENTITY
+    lanes: tuple[int, int] | None = None
     statistics: "Statistics | None" = None
     around: Triple | None = None
     region: Region | None = None

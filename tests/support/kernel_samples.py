@@ -20,7 +20,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Step,
 )
 from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
-from cuda_cyclegan.engine.network.layers import FloatArray, PadMode, Triple
+from cuda_cyclegan.engine.network.layers import FloatArray, PadMode, Triple, triple
 from cuda_cyclegan.engine.options import Precision
 
 
@@ -114,6 +114,18 @@ def last_of_voxels(part: ActivatedView, channels: int) -> Conv:
     return Conv("last", "convolve_voxels", Geometry((1, 1, 1)), (part,), output, "weight")
 
 
+def narrow(
+    parts: tuple[ActivatedView, ...],
+    output: TensorView | PatchArray,
+    taps: Triple = (3, 3, 3),
+    dilation: Triple = (1, 1, 1),
+) -> Conv:
+    """Return a convolution to few channels that keeps the extents."""
+    border = triple((k - 1) * step // 2 for k, step in zip(taps, dilation, strict=True))
+    geometry = Geometry(taps, before=border, after=border, dilation=dilation)
+    return Conv("narrow", "convolve_narrow", geometry, parts, output, "weight")
+
+
 def cells(name: str, counts: Triple, channels: int, batch: int = 1) -> TensorView:
     """All voxels of a tensor of so many cells."""
     tensor = Tensor(name, batch, counts, 8 * channels, "fp16")
@@ -173,12 +185,30 @@ def _planned(precision: Precision, outputs: int, groups: int = 1, *, split: bool
     return planned(shape, 1.0 if split else None)
 
 
+def _narrow(*channels: int, outputs: int, dilation: Triple = (1, 1, 1)) -> Conv:
+    extents = 9, 19, 37
+    parts = tuple(view(f"part {number}", extents, count) for number, count in enumerate(channels))
+    target = Tensor("target", 1, extents, outputs, "fp16")
+    return narrow(parts, target.whole, dilation=dilation)
+
+
+def _narrow_to_patches() -> Conv:
+    extents = 5, 9, 18
+    parts = view("first", extents, 8), view("second", extents, 32)
+    return narrow(parts, PatchArray(3, extents), (1, 3, 1))
+
+
 SAMPLES: Mapping[str, tuple[Conv, ...]] = {
     "conv_transpose_to_cells": (_doubling(64), _doubling(128)),
     "conv_transpose_to_patches": (last_transposed((view("source", (2, 4, 26), 32),)),),
     "convolve": (_planned("fp16", 32), _planned("fp32", 128)),
     "convolve_by_planes": (_by_planes(32), _by_planes(32, 32)),
     "convolve_depthwise": (_planned("fp16", 64, groups=64),),
+    "convolve_narrow": (
+        _narrow(16, outputs=16, dilation=(2, 3, 1)),
+        _narrow(8, 8, 8, outputs=8, dilation=(10, 1, 4)),
+        _narrow_to_patches(),
+    ),
     "convolve_patches": (_measuring_first("convolve_patches", 5, (12, 9, 130)),),
     "convolve_patches_wgmma": (
         _measuring_first("convolve_patches_wgmma", 3, (9, 9, 70)),

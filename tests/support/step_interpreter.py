@@ -32,6 +32,8 @@ from cuda_cyclegan.engine.network.layers import (
     Pool,
     Triple,
     Upsample,
+    multiplied,
+    triple,
 )
 
 
@@ -179,15 +181,17 @@ class Memory:
         values = self.side_by_side(step.views) if step.views else np.moveaxis(self.patches, 1, -1)
         spread = transposed if step.geometry.transposed else moved
         made = spread(values, weight, step.geometry, step.output.extents)
+        constants = self.lowered.constants
+        bias = constants[step.bias] if step.bias else np.zeros(step.outputs, np.float32)
+        made = activated(made + bias, step.activation)
         if step.translated is None:
             target = self.of(step.target)
             if step.output.shuffled:
                 target = voxels_of(target)
-            target[...] = made.reshape(target.shape)
+            lanes = slice(*step.lanes) if step.lanes else slice(None)
+            target[..., lanes] = made.reshape(target.shape)[..., lanes]
             return
-        constants = self.lowered.constants
-        bias = constants[step.bias] if step.bias else np.zeros(step.outputs)
-        self.translated[...] = np.moveaxis(activated(made + bias, step.activation), -1, 1)
+        self.translated[...] = np.moveaxis(made, -1, 1)
 
     def side_by_side(self, parts: Iterable[ActivatedView]) -> FloatArray:
         evaluated = [
@@ -326,7 +330,8 @@ def moved(
     """A convolution of values [N, D, H, W, C], continued past their border."""
     total = np.zeros((len(values), *extents, len(weight)), np.float32)
     for tap in product(*(range(taps) for taps in geometry.kernel)):
-        sizes = zip(extents, geometry.stride, tap, geometry.origin, strict=True)
+        offsets = multiplied(triple(tap), geometry.dilation)
+        sizes = zip(extents, geometry.stride, offsets, geometry.origin, strict=True)
         places = [np.arange(extent) * step + own + first for extent, step, own, first in sizes]
         total += taken(values, places, geometry.mode) @ weight[:, :, *tap].T
     return total

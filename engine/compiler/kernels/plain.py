@@ -173,7 +173,12 @@ def _bare(conv: Conv) -> Conv:
         groups = statistics.groups and replace(statistics.groups, bias=None)
         statistics = replace(statistics, scale=None, shift=None, groups=groups)
     bare = replace(
-        conv, weight=STORED_WEIGHT, bias=None, activation=IDENTITY, statistics=statistics
+        conv,
+        weight=STORED_WEIGHT,
+        bias=None,
+        activation=IDENTITY,
+        lanes=None,
+        statistics=statistics,
     )
     if conv.patches:
         return bare

@@ -10,6 +10,7 @@ from . import (
     first_layer,
     inner_layers,
     last_layer,
+    narrow_layers,
     packing,
     pointwise,
     statistics,
@@ -19,6 +20,7 @@ from .spec import ConvKernel, KernelSpec
 _CONVOLUTIONS = (
     *first_layer.KERNELS,
     *last_layer.KERNELS,
+    *narrow_layers.KERNELS,
     *inner_layers.KERNELS,
     *convolutions.KERNELS,
 )

@@ -128,7 +128,11 @@ def in_memory(view: TensorView, slots: tuple[int, ...]) -> Value:
 
 
 class ProgramBuilder:
-    """Builder of steps and constants; `values` maps each node to the known state of its tensor."""
+    """Builder of steps and constants.
+
+    values: maps each node to the known state of its tensor. lanes: used channels of each tensor
+    that maps of few channels may share.
+    """
 
     def __init__(
         self, network: Network, layout: Layout, gpu: GpuProperties, maps: BlockMaps | None
@@ -152,6 +156,7 @@ class ProgramBuilder:
             if any(any(self.excess_of(name)) for name in (node.name, *node.inputs))
         )
         self.values: dict[str, Value] = {}
+        self.lanes: dict[str, int] = {}
         self.padded_inputs: dict[str, Pad | None] = {INPUT: None}
         self.scales = scales(network, bounded, layout.precision) if layout.split_fp16 else {}
         self.steps: list[Step] = []

@@ -86,7 +86,7 @@ def _with_constants(
     else:
         key = builder.weight(f"{conv.layer}.stored", packed)
     output = conv.output
-    if isinstance(output, TensorView):
+    if isinstance(output, TensorView) and conv.lanes is None:
         of = output.tensor
         output = replace(output, tensor=builder.tensor(of.name, of.extents, of.channels))
     return replace(conv, kernel=spec.source, weight=key, output=output)

@@ -51,6 +51,7 @@ from .builder import (
     in_memory,
 )
 from .inner_layers import convolve, convolve_dense, convolve_transposed
+from .narrow_layers import convolve_narrow
 from .outer_layers import convolve_patches, lower_to_output, takes_patches
 
 
@@ -71,6 +72,8 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
     for node in network.graph.nodes:
         if lower_to_output(builder, node):
             break
+        if node.name in builder.values or _is_narrow(builder, node):
+            continue
         builder.values[node.name] = _value(builder, node)
     else:
         _unpack(builder)
@@ -88,6 +91,14 @@ def _without_outer_sum(network: Network) -> tuple[Network, bool]:
     if inner == INPUT or not is_sum:
         return network, False
     return Network(Graph(network.graph.in_channels, tuple(nodes)), network.weights), True
+
+
+def _is_narrow(builder: ProgramBuilder, node: Node) -> bool:
+    """Lower a convolution to few channels with what follows it; return whether that is possible."""
+    conv = node.layer
+    if not isinstance(conv, Conv3d) or takes_patches(builder, node, conv):
+        return False
+    return convolve_narrow(builder, node, conv)
 
 
 def _value(builder: ProgramBuilder, node: Node) -> Value:
@@ -233,8 +244,14 @@ def _take(builder: ProgramBuilder, node: Node, channels: Channels) -> Value:
 
 def _concat(builder: ProgramBuilder, node: Node) -> Value:
     first, second = (builder.elementwise(name) for name in node.inputs)
-    slots = first.slots + tuple(first.stored + slot for slot in second.slots)
-    return Value(first.parts + second.parts, slots, first.extents)
+    parts, begin = second.parts, first.stored
+    last = first.parts[-1]
+    if last.is_bare and last == parts[0]:  # maps that share a vector
+        within = begin - last.source.channels
+        if not set(first.slots) & {within + slot for slot in second.slots}:
+            parts, begin = parts[1:], within
+    slots = first.slots + tuple(begin + slot for slot in second.slots)
+    return Value(first.parts + parts, slots, first.extents)
 
 
 def _sample(builder: ProgramBuilder, node: Node, sampling: Sampling) -> Value:

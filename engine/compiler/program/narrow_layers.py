@@ -1,0 +1,139 @@
+"""Lower convolutions to few channels, together with the layers that follow them.
+
+Dense networks join many maps of one or a few channels. Such maps share vectors: each is written to
+free lanes of the vector of the map before it, so that joining them copies nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...network.graph import Node
+from ...network.layers import (
+    ActivationLayer,
+    ChannelAffine,
+    Concat,
+    Conv3d,
+    FloatArray,
+    InstanceNorm,
+)
+from ..kernels.narrow_layers import MOST_OUTPUTS
+from ..steps import IDENTITY, Activation, Conv, as_activation
+from ..tensors import Tensor
+from .builder import ProgramBuilder, in_memory
+from .custom_kernels import append_custom, geometry_of, operands_of, unwritten
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """Layers after a convolution that its kernel computes: activation(result * factor + summand).
+
+    nodes: the convolution and those layers, each the only reader of the one before it. factor,
+    summand: of each channel, None without.
+    """
+
+    nodes: tuple[str, ...]
+    factor: FloatArray | None
+    summand: FloatArray | None
+    activation: Activation
+
+    def of_weight(self, weight: FloatArray) -> FloatArray:
+        """Return a convolution's weight [K, C, kD, kH, kW] with the factor in it."""
+        return weight if self.factor is None else weight * self.factor[:, None, None, None, None]
+
+
+def epilogue_of(builder: ProgramBuilder, node: Node, conv: Conv3d) -> Epilogue:
+    """Return the bias of a convolution, and the affine layer and the activation after it."""
+    weights, nodes, factor = builder.weights, [node.name], None
+    # Before an instance norm a bias has no effect: the mean cancels it.
+    has_bias = conv.bias is not None and not builder.is_read_only_by(node.name, InstanceNorm)
+    summand = weights[conv.bias] if has_bias and conv.bias else None
+    after = _only_reader(builder, node.name)
+    if after and isinstance(affine := after.layer, ChannelAffine):
+        factor = weights[affine.scale]
+        biases = 0 if summand is None else factor * summand
+        summand = biases + weights[affine.shift]
+        nodes.append(after.name)
+        after = _only_reader(builder, after.name)
+    activation = IDENTITY
+    if after and isinstance(after.layer, ActivationLayer):
+        activation = as_activation(after.layer)
+        nodes.append(after.name)
+    return Epilogue(tuple(nodes), factor, summand, activation)
+
+
+def _only_reader(builder: ProgramBuilder, name: str) -> Node | None:
+    readers = [node for node in builder.graph.nodes if name in node.inputs]
+    return readers[0] if len(readers) == 1 and readers[0].inputs == (name,) else None
+
+
+def convolve_narrow(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
+    """Lower a convolution to few channels, and what follows it, if a kernel for that fits.
+
+    The values of all these nodes are those of the last one.
+    """
+    stored = builder.stored(conv.out_channels)
+    if stored > MOST_OUTPUTS:
+        return False
+    epilogue, extents = epilogue_of(builder, node, conv), builder.shapes[node.name].extents
+    target, first = _free_lanes(builder, epilogue.nodes[-1], conv.out_channels), 0
+    lanes = None
+    if target is None:
+        target = unwritten(builder, node.name, extents, stored)
+    else:
+        first = builder.lanes[target.name]
+        lanes = first, first + conv.out_channels
+    own = slice(first, first + conv.out_channels)
+    weight = np.zeros((target.channels, *builder.weights[conv.weight].shape[1:]), np.float32)
+    weight[own] = epilogue.of_weight(builder.weights[conv.weight])
+    key = None
+    if epilogue.summand is not None:
+        biases = np.zeros(target.channels, np.float32)
+        biases[own] = epilogue.summand
+        key = f"{node.name}.bias"
+    wanted = Conv(
+        node.name,
+        None,
+        geometry_of(conv),
+        (),
+        target.whole,
+        "",
+        key,
+        epilogue.activation,
+        lanes,
+    )
+    made = append_custom(builder, wanted, weight, operands_of(builder, node.inputs[0], conv))
+    if made is None:
+        return False
+    if key:
+        builder.constant(key, biases)
+    builder.lanes[made.target.name] = own.stop
+    for name in epilogue.nodes:
+        builder.values[name] = in_memory(made.target.whole, tuple(range(own.start, own.stop)))
+    return True
+
+
+def _free_lanes(builder: ProgramBuilder, name: str, channels: int) -> Tensor | None:
+    """Return the tensor of the map that a node is joined to, if it has so many free lanes."""
+    for before in _joined_before(builder, name):
+        value = builder.values.get(before)
+        if value is None or not value.is_bare or not value.parts[0].source.is_whole:
+            continue
+        tensor = value.parts[0].source.tensor
+        used = builder.lanes.get(tensor.name)
+        fits = used is not None and used + channels <= tensor.channels
+        if fits and tensor.extents == builder.shapes[name].extents:
+            return tensor
+    return None
+
+
+def _joined_before(builder: ProgramBuilder, name: str) -> Iterator[str]:
+    """Yield the nodes whose channels come right before those of a node where they are joined."""
+    by_name = {node.name: node for node in builder.graph.nodes}
+    for node in builder.graph.nodes:
+        if isinstance(node.layer, Concat) and node.inputs[1] == name:
+            before = node.inputs[0]
+            while before in by_name and isinstance(by_name[before].layer, Concat):
+                before = by_name[before].inputs[1]
+            yield before
