@@ -52,8 +52,8 @@ LAUNCHES, ROUNDS, WARM_UP = 20, 5, 3
 SEARCHED = 8.0
 """Seconds of the search after the first start."""
 
-SECONDS, COMPILE_SECONDS = 150.0, 300.0
-"""For one network; then it is ended."""
+SECONDS, COMPILE_SECONDS = 240.0, 300.0
+"""Limit for one network; then it is ended."""
 
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels last": torch.channels_last_3d}
 COMPILED = "compiled"
