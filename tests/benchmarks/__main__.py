@@ -84,6 +84,13 @@ BENCHMARKS = (
         "other",
         what="a GPU, and models kept by `--keep`",
     ),
+    Benchmark(
+        "networks_beside_pytorch",
+        ("networks_beside_pytorch.json",),
+        (*PATCHES, "engine/importing"),
+        "other",
+        what="a GPU, and clones of the repositories that networks_of_others.json lists",
+    ),
     Benchmark("form_losses", ("form_losses.json",), PATCHES, "GPU"),
     Benchmark("batch_sizes", ("batch_sizes.json",), PATCHES, "GPU"),
     Benchmark("checked_plans", ("checked_plans.json",), PATCHES, "GPU"),

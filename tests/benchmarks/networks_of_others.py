@@ -7,6 +7,9 @@ has a clone of each repository, bare or not, named OWNER+NAME:
 
     git clone https://github.com/OWNER/NAME FOLDER/OWNER+NAME
 
+--pack FILE.tar.xz archives what is used of the clones, for a machine without them: FOLDER is then
+where the archive was unpacked.
+
 Each network is built small, with random weights, and written as the guides say: as ONNX by both
 exporters, as a torch.export archive, and where the program knows its code, as a checkpoint. Each
 file is imported, and what the import computes is compared with the network in float64, as is what
@@ -14,8 +17,8 @@ PyTorch computes in float32.
 
 A network that is refused has the reason in plain words, `refused`, in that list.
 
---keep FOLDER keeps the models; --on-card FOLDER measures them on a GPU. --page writes the table of
-docs/networks.md from the stored results.
+--keep FOLDER keeps the models; --on-card FOLDER measures them on a GPU. networks_page.py writes the
+tables of docs/networks.md from the stored results.
 """
 
 import argparse
@@ -23,28 +26,32 @@ import contextlib
 import copy
 import gc
 import importlib
-import importlib.abc
-import importlib.machinery
 import io
 import json
 import os
 import re
 import signal
-import subprocess
-import sys
-import tarfile
-import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.code_of_others import (
+    PATCH,
+    Row,
+    built,
+    computed,
+    label,
+    listed,
+    noise,
+    pack,
+    prepared,
+    sentence,
+)
 from support.export_recipes import followed, recipes, torch_recipe
-from support.torch_generators import trained
 from torch import nn
 
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
@@ -54,23 +61,26 @@ from cuda_cyclegan.engine.model.intensity_maps import Identity
 from cuda_cyclegan.engine.model.model_file import load_model
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.pipelines.model_import.card_draft import CardDraft
-from cuda_cyclegan.pipelines.model_import.importing import ImportRequest, make_model, survey
+from cuda_cyclegan.pipelines.model_import.importing import (
+    ImportRequest,
+    Survey,
+    make_model,
+    survey,
+)
 
 HERE = Path(__file__).parent
-LIST = HERE / "networks_of_others.json"
 RESULT = HERE / "results" / "networks_of_others.json"
 GPU_RESULT = HERE / "results" / "networks_of_others_gpu.json"
-PAGE = HERE.parents[1] / "docs" / "networks.md"
 
 PACKAGES = ("torch", "monai", "onnx", "onnxscript")
-PATCH = 32
 LIMIT, TIMES_OWN = 5e-6, 1.5
 """Largest relative L2 error, or this many times that of PyTorch in float32."""
 
+ANOTHER = 1e-2
+"""Error from which a file is suspected to hold another network than the one that was exported."""
+
 SECONDS = 60.0
 """Processor time for one network; then it is ended."""
-
-_SENTENCE = 400
 
 OLDER, NEWER = "ONNX", "ONNX, newer"
 """Exporters: the newer one is tried where the older one does not lead to a model."""
@@ -78,16 +88,14 @@ OLDER, NEWER = "ONNX", "ONNX, newer"
 OF_WEIGHTS = "--code"
 """Route whose file holds weights, as a training saves them."""
 
-Row = dict[str, Any]
-
 
 def main() -> None:
     arguments = _arguments()
-    if arguments.on_card:
+    if arguments.pack:
+        pack(arguments.clones, arguments.pack)
+    elif arguments.on_card:
         with TemporaryDirectory() as cache:
             measure_on_card(arguments.on_card, arguments.output, Path(cache))
-    elif arguments.page:
-        write_page(json.loads(arguments.output.read_text()))
     else:
         measure(arguments)
 
@@ -111,14 +119,6 @@ def measure(arguments: argparse.Namespace) -> None:
         print(f"{row['repository']}: {row['name']}: {summary(row)}", flush=True)
         kept = sorted((*stored, *record["networks"]), key=_order)
         arguments.output.write_text(json.dumps(record | {"networks": kept}, indent=1) + "\n")
-
-
-def listed(only: str) -> Iterator[tuple[Row, Row]]:
-    """Yield every listed network with its repository."""
-    for each in json.loads(LIST.read_text()):
-        for network in each["networks"]:
-            if only in f"{each['repository']}: {network['name']}":
-                yield each, network
 
 
 def _order(row: Row) -> tuple[str, str]:
@@ -148,7 +148,7 @@ def in_a_process(work: Callable[[], Row]) -> Row:
         try:
             made = work()
         except BaseException as error:  # code of others may raise anything
-            made = {"broken": _sentence(error)}
+            made = {"broken": sentence(error)}
         with os.fdopen(writer, "w") as pipe:
             json.dump(made, pipe)
         os._exit(0)
@@ -173,9 +173,7 @@ def measured(each: Row, network: Row, arguments: argparse.Namespace) -> Row:
             "own": relative_error(computed(module, patch, network, torch.float32), exact),
             "routes": {},
         }
-        generator = copy.deepcopy(module).eval()
-        if network.get("mode") == "train":
-            exec(recipes()[2], {"torch": torch, "generator": generator})
+        generator = prepared(module, network)
         for route, write in routes(network).items():
             place = folder / route
             place.mkdir()
@@ -186,93 +184,6 @@ def measured(each: Row, network: Row, arguments: argparse.Namespace) -> Row:
         if arguments.keep:
             keep(folder, arguments.keep / label(each["repository"], network["name"]), patch, exact)
     return row
-
-
-def label(repository: str, network: str) -> str:
-    """Return the name of the files of a model that is kept."""
-    return re.sub(r"\W+", "_", f"{repository} {network}")
-
-
-# The network
-
-
-def built(each: Row, network: Row, clones: Path, folder: Path) -> nn.Module:
-    """Build a network of others, with weights that show when one is misplaced."""
-    code = folder / "code"
-    if each["commit"]:
-        check_out(clones / each["repository"].replace("/", "+"), each["commit"], code)
-    sys.path.insert(0, str(code / each.get("path", "")))
-    sys.meta_path.append(Absent(each.get("absent", [])))
-    names: dict[str, Any] = {"nn": nn, "torch": torch}
-    exec(f"import functools\n{each['imports']}", names)
-    torch.manual_seed(0)
-    module = eval(network["build"], names)
-    module = trained(module.cpu().float())
-    if "output" in network:
-        module = Output(module, network["output"])
-    return module.requires_grad_(False)
-
-
-def check_out(clone: Path, commit: str, folder: Path) -> None:
-    """Write the Python files of a commit."""
-    git = ["git", "-C", str(clone)]
-    listing = subprocess.check_output([*git, "ls-tree", "-r", "--name-only", commit], text=True)
-    paths = [path for path in listing.splitlines() if path.endswith((".py", ".json", ".txt"))]
-    archive = subprocess.check_output([*git, "archive", commit, "--", *paths])
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(folder, filter="data")
-
-
-class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Stand-ins for packages that a repository imports but that its networks do not use."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = names
-
-    def find_spec(self, fullname: str, *_: object) -> importlib.machinery.ModuleSpec | None:
-        if not any(fullname == name or fullname.startswith(f"{name}.") for name in self.names):
-            return None
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        module = types.ModuleType(spec.name)
-        module.__getattr__ = lambda name: _stand_in(name)  # type: ignore[method-assign]
-        return module
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        pass
-
-
-def _stand_in(name: str) -> type:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return type(name, (), {"__init__": lambda *_, **__: None})
-
-
-class Output(nn.Module):
-    """One output of a network that returns several."""
-
-    def __init__(self, network: nn.Module, which: int) -> None:
-        super().__init__()
-        self.network, self.which = network, which
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.network(x)[self.which]
-
-
-def noise(channels: int, extent: int) -> np.ndarray:
-    shape = (1, channels, extent, extent, extent)
-    return np.random.default_rng(1).uniform(-1, 1, shape).astype(np.float32)
-
-
-def computed(module: nn.Module, patch: np.ndarray, network: Row, kind: torch.dtype) -> np.ndarray:
-    """Return what the code of others computes, in the mode in which its test runs."""
-    one = copy.deepcopy(module).to(kind).train(network.get("mode") == "train")
-    with torch.no_grad():
-        made = one(torch.from_numpy(patch).to(kind))
-    if not isinstance(made, torch.Tensor):
-        raise TypeError(f"the network makes a {type(made).__name__}")
-    return made.double().numpy()
 
 
 # The files
@@ -327,11 +238,33 @@ def tried(
     try:
         path, choices = write(copy.deepcopy(generator), folder, patch)
     except Exception as error:  # an exporter says many things
-        return {"not exported": _sentence(error)}
-    _, channels, *extents = patch.shape
+        return {"not exported": sentence(error)}
+    try:
+        found = surveyed(path, choices, patch, exact.shape[1])
+        if found.undecided:
+            return {"refused": f"asks for {', '.join(each.field for each in found.undecided)}"}
+        made = make_model(found)
+    except EngineError as error:
+        return {"refused": sentence(error)}
+    (folder / "model.safetensors").write_bytes(made.content)
+    with open_cpu_generator(made.model.network, threads=1) as computes:
+        output = computes(patch)
+    if output.shape != exact.shape:
+        return {"wrong": f"shape {list(output.shape)} instead of {list(exact.shape)}"}
+    row: Row = {"error": relative_error(output, exact)}
+    if row["error"] > ANOTHER and path.suffix == ".onnx":
+        written = relative_error(by_onnx_runtime(path, patch), exact)
+        if written > ANOTHER:
+            return {"not exported": f"another network is written, off by {written:.1e}"}
+    return row | ({"one patch": True} if found.found.fixed_patch else {})
+
+
+def surveyed(path: Path, choices: NetworkChoices, patch: np.ndarray, channels: int) -> Survey:
+    """Return what an import finds in a file; channels: of the output. Raises EngineError."""
+    _, sources, *extents = patch.shape
     draft = CardDraft(
-        source=tuple(f"in {number}" for number in range(channels)),
-        target=tuple(f"out {number}" for number in range(exact.shape[1])),
+        source=tuple(f"in {number}" for number in range(sources)),
+        target=tuple(f"out {number}" for number in range(channels)),
         intensity_in=Identity(),
         intensity_out=Identity(),
         axes="RAS",
@@ -340,20 +273,16 @@ def tried(
         input_range="open",
         output_range="open",
     )
-    try:
-        found = survey(ImportRequest(path, choices, draft))
-        if found.undecided:
-            return {"refused": f"asks for {', '.join(each.field for each in found.undecided)}"}
-        made = make_model(found)
-    except EngineError as error:
-        return {"refused": _sentence(error)}
-    (folder / "model.safetensors").write_bytes(made.content)
-    with open_cpu_generator(made.model.network, threads=1) as computes:
-        output = computes(patch)
-    if output.shape != exact.shape:
-        return {"wrong": f"shape {list(output.shape)} instead of {list(exact.shape)}"}
-    row: Row = {"error": relative_error(output, exact)}
-    return row | ({"one patch": True} if found.found.fixed_patch else {})
+    return survey(ImportRequest(path, choices, draft))
+
+
+def by_onnx_runtime(path: Path, patch: np.ndarray) -> np.ndarray:
+    """Return what a file computes in ONNX Runtime."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    [source] = session.get_inputs()
+    return np.asarray(session.run(None, {source.name: patch})[0])
 
 
 def keep(folder: Path, kept: Path, patch: np.ndarray, exact: np.ndarray) -> None:
@@ -363,15 +292,6 @@ def keep(folder: Path, kept: Path, patch: np.ndarray, exact: np.ndarray) -> None
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.with_suffix(".safetensors").write_bytes(models[0].read_bytes())
         np.savez(kept.with_suffix(".npz"), input=patch, output=exact.astype(np.float32))
-
-
-def _sentence(error: BaseException) -> str:
-    """Return the first line of an error, without paths of this machine."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = lines[0] if lines else type(error).__name__
-    if not isinstance(error, EngineError):
-        first = f"{type(error).__name__}: {first}"
-    return re.sub(r"/\S*/|\x1b\[\d*m", "", first)[:_SENTENCE]
 
 
 # The results
@@ -427,92 +347,10 @@ def measure_on_card(folder: Path, output: Path, cache: Path) -> None:
                 with open_cuda_generator(model.network, options, patch.shape[2:]) as generator:
                     row[precision] = relative_error(generator(patch), expected)
             except EngineError as error:
-                row[precision] = _sentence(error)
+                row[precision] = sentence(error)
         errors[path.stem] = row
         print(path.stem, row, flush=True)
         output.write_text(json.dumps(record, indent=1) + "\n")
-
-
-def write_page(record: Row) -> None:
-    """Write the page with the table of the stored results."""
-    rows = [row for row in record["networks"] if "routes" in row]
-    imported = [row for row in rows if is_accepted(row)]
-    refused = [row for row in rows if not is_accepted(row)]
-    exact = sum(map(is_exact, imported))
-    reasons = {(each["repository"], network["name"]): network for each, network in listed("")}
-    used = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
-    on_gpu = json.loads(GPU_RESULT.read_text())
-    lines = [
-        PAGE_START.format(
-            networks=len(rows),
-            repositories=len({row["repository"] for row in rows}),
-            imported=len(imported),
-            refused=len(refused),
-            exact="all of them" if exact == len(imported) else f"{exact} of them",
-            date=record["date"],
-            versions=used,
-            on_gpu=len(on_gpu["errors"]),
-            gpu=on_gpu["gpu"],
-            gpu_date=on_gpu["date"],
-        ),
-        "## Imported\n",
-        "| repository, commit | network | imported from | error | PyTorch | GPU fp32 | GPU fp16 |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-        *(_imported_line(row, on_gpu["errors"]) for row in imported),
-        "\n## Rejected\n",
-        "| repository, commit | network | reason | message |",
-        "| --- | --- | --- | --- |",
-        *(_refused_line(row, reasons[row["repository"], row["name"]]) for row in refused),
-    ]
-    PAGE.write_text("\n".join(lines) + "\n")
-
-
-PAGE_START = """\
-# Networks that were tried
-
-Look here for a network like yours before you export it. The tables list {networks} networks from
-{repositories} repositories of other people. Their code is unmodified, and they were built small,
-with random weights. {imported} are imported in at least one way, {refused} are rejected with a
-reason, and none is computed wrongly.
-
-- *Imported from:* "ONNX" is [ONNX](onnx.md) by PyTorch's older exporter, and "newer" is ONNX by
-  its newer one (tried where the older one failed). ".pt2" is [torch.export](torch-export.md), and
-  "--code" is a [checkpoint with --code](import.md#with-the-name-of-the-training-code). A star
-  means that only patches of the exported size are accepted.
-- *Error:* relative L2 distance to the network in float64, the largest of the ways of import.
-  *PyTorch:* the same distance for PyTorch in float32. An error of at most 5e-6, or of 1.5 times
-  PyTorch's own, is allowed: {exact} meet it.
-- *GPU fp32, fp16:* the same distance on a GPU ({gpu}, {gpu_date}, {on_gpu} networks).
-- *Reason:* the values of a network that sees the whole patch differ from patch to patch. A
-  network that makes other extents does not give one value per voxel of a scan.
-
-Measured by `tests/benchmarks/networks_of_others.py` on {date} with {versions}.
-"""
-
-
-def _place(row: Row) -> str:
-    name, commit = row["repository"], row["commit"]
-    return f"[{name}](https://github.com/{name}) {commit[:7]}".strip()
-
-
-def _imported_line(row: Row, on_gpu: Row) -> str:
-    ways = {name: route for name, route in row["routes"].items() if "error" in route}
-    shown = ", ".join(name + ("*" if "one patch" in route else "") for name, route in ways.items())
-    error = max(route["error"] for route in ways.values())
-    errors = [error, row["own"], *on_gpu.get(label(row["repository"], row["name"]), {}).values()]
-    shown = " | ".join((shown, *(f"{each:.1e}" for each in errors), *["-"] * (4 - len(errors))))
-    return f"| {_place(row)} | {row['name']} | {shown} |"
-
-
-def _refused_line(row: Row, network: Row) -> str:
-    routes = row["routes"].values()
-    refused = [route["refused"].partition(": ")[2] for route in routes if "refused" in route]
-    failed = [
-        route["not exported"].partition("  [")[0] for route in routes if "refused" not in route
-    ]
-    text = refused[0] if refused else f"PyTorch cannot export it ({failed[0]})"
-    reason = network.get("refused", "")
-    return f"| {_place(row)} | {row['name']} | {reason} | {text.replace('|', ' ')} |"
 
 
 def _arguments() -> argparse.Namespace:
@@ -522,7 +360,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--keep", type=Path, help="folder for models and what they compute")
     parser.add_argument("--on-card", type=Path, help="measure models that were kept, on a GPU")
-    parser.add_argument("--page", action="store_true", help="write docs/networks.md")
+    parser.add_argument("--pack", type=Path, help="archive what is used of the clones")
     arguments = parser.parse_args()
     arguments.output = arguments.output or (GPU_RESULT if arguments.on_card else RESULT)
     return arguments
