@@ -106,7 +106,68 @@ NORM_READ_TWICE = Graph(
 )
 """A convolution reads the norm's result through an activation, the last layer reads it without."""
 
+
+def _mixed_scales(layers: int, growth: int) -> Graph:
+    """Dilated convolutions to few channels, each of which reads all maps before it."""
+    nodes = [Node("a", _conv("a", 1, 5), (INPUT,)), Node("a.relu", Relu(), ("a",))]
+    joined = maps = "a.relu"
+    for number in range(layers):
+        channels, step = 5 + growth * number, number % 3 + 1
+        apart = (step, 1, step)
+        conv = structs.replace(_conv(f"c{number}", channels, growth), padding=apart, dilation=apart)
+        nodes.append(Node(f"c{number}", conv, (joined,)))
+        affine = ChannelAffine(growth, f"s{number}.scale", f"s{number}.shift")
+        nodes.append(Node(f"s{number}", affine, (f"c{number}",)))
+        maps = f"r{number}"
+        nodes.append(Node(maps, LeakyRelu(0.1), (f"s{number}",)))
+        nodes.append(Node(f"j{number}", Concat(), (joined, maps)))
+        joined = f"j{number}"
+    whole = 5 + growth * layers
+    nodes.append(Node("leave", _conv("leave", whole, 3, kernel=1), (joined,)))
+    nodes.append(Node("end", ChannelAffine(3, "end.scale", "end.shift"), ("leave",)))
+    return Graph(1, tuple(nodes))
+
+
 ODD_GRAPHS = {
+    "maps that share vectors": _mixed_scales(7, 3),
+    "maps of one channel": _mixed_scales(11, 1),
+    "a map joined to itself": chain(
+        1,
+        ("a", _conv("a", 1, 8)),
+        ("b", _conv("b", 8, 2)),
+        ("twice", Concat(), ("b", "b")),
+        ("c", _conv("c", 4, 2)),
+        ("join", Concat(), ("b", "c")),
+        ("other", Concat(), ("c", "b")),
+        ("sum", Add(), ("join", "other")),
+        ("leave", _conv("leave", 4, 1)),
+    ),
+    "results that others read, too": chain(
+        1,
+        ("a", _conv("a", 1, 8)),
+        ("b", _conv("b", 8, 4)),
+        ("scaled", ChannelAffine(4, "scaled.scale", "scaled.shift")),
+        ("elu", Elu()),
+        ("sum", Add(), ("elu", "b")),
+        ("c", _conv("c", 4, 4)),
+        ("norm", InstanceNorm(4)),
+        ("d", _conv("d", 4, 4)),
+        ("slopes", PRelu(4, "slopes.slope")),
+        ("e", _conv("e", 4, 3)),
+        ("sigmoid", Sigmoid()),
+    ),
+    "a norm by channels over joined maps": chain(
+        1,
+        ("a", _conv("a", 1, 5)),
+        ("b", _conv("b", 5, 3, kernel=1)),
+        ("norm", InstanceNorm(3)),
+        ("join", Concat(), ("a", "b")),
+        ("scaled", ChannelAffine(8, "scaled.scale", "scaled.shift")),
+        ("relu", Relu()),
+        ("again", Concat(), ("scaled", "norm")),
+        ("last", ChannelAffine(11, "last.scale", "last.shift")),
+        ("leave", _conv("leave", 11, 2)),
+    ),
     "one norm": chain(3, ("norm", InstanceNorm(3, "norm.scale", "norm.shift"))),
     "norms with a scale or a shift alone": chain(
         1,

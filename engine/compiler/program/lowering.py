@@ -54,6 +54,11 @@ from .inner_layers import convolve, convolve_dense, convolve_transposed
 from .narrow_layers import convolve_narrow
 from .outer_layers import convolve_patches, lower_to_output, takes_patches
 
+_SCALED_PARTS = 2
+"""Most joined maps that are scaled one by one: more are written as one tensor first, for which
+later layers then need one pass.
+"""
+
 
 def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
     """Compile a network for one patch shape, batch and storage format, and one GPU.
@@ -193,12 +198,21 @@ def _channel_groups(
 
 
 def _scale(builder: ProgramBuilder, node: Node, layer: ChannelAffine) -> Value:
-    value, part = _linear(builder, node.inputs[0])
-    factor, summand = builder.by_slot(layer.scale, value), builder.by_slot(layer.shift, value)
-    if part.table is not None:
-        summand = summand + factor * builder.constants[part.table.name][1, 0]
-    table = builder.fixed_table(node.name, factor, summand)
-    return replace(value, parts=(ValuePart(part.source, table),))
+    value = builder.elementwise(node.inputs[0])
+    if len(value.parts) > _SCALED_PARTS or not all(part.is_linear for part in value.parts):
+        value, _ = builder.view(node.inputs[0])
+    factors, summands = builder.by_slot(layer.scale, value), builder.by_slot(layer.shift, value)
+    parts: list[ValuePart] = []
+    first = 0
+    for number, part in enumerate(value.parts):
+        own = slice(first, first + part.source.channels)
+        factor, summand = factors[own], summands[own]
+        if part.table is not None:
+            summand = summand + factor * builder.constants[part.table.name][1, 0]
+        table = builder.fixed_table(f"{node.name}{number or ''}", factor, summand)
+        parts.append(ValuePart(part.source, table))
+        first = own.stop
+    return replace(value, parts=tuple(parts))
 
 
 def _linear(builder: ProgramBuilder, name: str) -> tuple[Value, ValuePart]:

@@ -114,6 +114,11 @@ __device__ __forceinline__ void sum_taps(
     }
 }
 
+// Not inlined: with all curves at each of its sums, a kernel would not fit into the instruction cache.
+__device__ __noinline__ float curved(Activation activation, float value) {
+    return activation(value);
+}
+
 // Writes two neighbouring outputs of a voxel; false if one that is translated is not finite.
 __device__ __forceinline__ bool write(
     const ConvolveNarrow& p, const Position& at, int d, int w, int output, const float* sums
@@ -123,7 +128,9 @@ __device__ __forceinline__ bool write(
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         const bool has_bias = p.bias && output + i < p.end;
-        values[i] = p.activation(sums[i] + (has_bias ? p.bias[output + i] : 0.0f));
+        const float sum = sums[i] + (has_bias ? p.bias[output + i] : 0.0f);
+        const bool is_linear = p.activation.curve == LINEAR;
+        values[i] = is_linear ? p.activation.linear(sum) : curved(p.activation, sum);
     }
     const Index row = (d * height + at.h) * p.target_extents[2] + w;
     const Index patch = depth * height * p.target_extents[2];

@@ -20,6 +20,7 @@ using std::abs, std::max, std::min;
 #define __device__
 #define __global__
 #define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __shared__ static  // of blocks that run one after another
 

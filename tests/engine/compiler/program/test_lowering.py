@@ -32,6 +32,7 @@ from cuda_cyclegan.engine.network.architectures import Groups, ResNetSpec, UNetS
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import (
     Add,
+    ChannelAffine,
     Concat,
     Conv3d,
     ConvTranspose3d,
@@ -412,6 +413,7 @@ OF_KERNELS: dict[str, tuple[Graph, GpuProperties]] = {
     "planes": (graph_of_planes(Relu()), H200),
     "mma": (build(ResNetSpec(1, 1, 32, 0, downsamplings=1)), B200),
     "U-Net": (build(UNetSpec(1, 1, 32, 3)), H200),
+    "narrow": (ODD_GRAPHS["maps of one channel"], H200),
 }
 """Networks that between them are lowered to all custom kernels for Tensor Cores."""
 
@@ -568,3 +570,39 @@ def test_statistics_of_large_tensors_and_of_sub_pixels_stay_apart():
     assert apart((192, 192, 160), B200) == 2
     assert apart((64, 64, 96), B200) == 2
     assert apart((64, 64, 96), T4) == 3  # 6 MiB behind it
+
+
+def test_maps_of_few_channels_are_joined_without_a_copy():
+    """Eleven of one channel take two vectors; nothing but convolutions touches them."""
+    graph = ODD_GRAPHS["maps of one channel"]
+    layout = Layout(ODD_PATCH, 1, "fp16", matrix_kernels=True)
+    steps = lowered_for(graph, layout, H200).steps
+    narrow = computed_by(steps, "convolve_narrow")
+    inner = [step for step in narrow if step.layer.startswith("c")]
+    assert len({step.target.name for step in inner}) == 2
+    assert [step.lanes and step.lanes[0] for step in inner] == [None, *range(1, 8), None, 1, 2]
+    written = {step.target.name for step in inner}
+    copied = [s for s in steps if isinstance(s, Pointwise) and s.source.tensor.name in written]
+    assert not copied
+    assert len(inner[-1].views) == 3
+
+
+@pytest.mark.parametrize(("joined", "passes"), [(2, 2), (3, 4)])
+def test_a_norm_by_channels_of_two_joined_maps_takes_one_pass_each(joined, passes):
+    """Of more, it takes one pass after they were written as one."""
+    maps = [f"map{number}" for number in range(joined)]
+    nodes = [Node(name, _plain(1, 32, name), (INPUT,)) for name in maps]
+    before = maps[0]
+    for name in maps[1:]:
+        nodes.append(Node(f"{name}.joined", Concat(), (before, name)))
+        before = f"{name}.joined"
+    channels = 32 * joined
+    nodes += [
+        Node("scaled", ChannelAffine(channels, "scaled.scale", "scaled.shift"), (before,)),
+        Node("elu", Elu(), ("scaled",)),
+        Node("last", _plain(channels, 40, "last"), ("elu",)),
+    ]
+    graph = Graph(1, tuple(nodes))
+    steps = lowered_for(graph, Layout((6, 4, 8), 1, "fp16"), H200).steps
+    assert sum(isinstance(step, Pointwise) for step in steps) == passes
+    check(graph, (6, 4, 8))
