@@ -129,7 +129,7 @@ def _mixed_scales(layers: int, growth: int) -> Graph:
 
 
 ODD_GRAPHS = {
-    "maps that share vectors": _mixed_scales(7, 3),
+    "maps that share vectors": _mixed_scales(4, 3),
     "maps of one channel": _mixed_scales(11, 1),
     "a map joined to itself": chain(
         1,
