@@ -4,7 +4,7 @@ Dense networks join many maps of one or a few channels. Such maps share vectors:
 free lanes of the vector of the map before it, so that joining them copies nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +17,9 @@ from ...network.layers import (
     Conv3d,
     FloatArray,
     InstanceNorm,
+    Triple,
 )
-from ..kernels.narrow_layers import MOST_OUTPUTS
+from ..kernels.narrow_layers import MOST_OUTPUTS, fills
 from ..steps import IDENTITY, Activation, Conv, as_activation
 from ..tensors import Tensor
 from .builder import ProgramBuilder, in_memory
@@ -69,7 +70,7 @@ def _only_reader(builder: ProgramBuilder, name: str) -> Node | None:
 
 
 def convolve_narrow(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
-    """Lower a convolution to few channels, and what follows it, if a kernel for that fits.
+    """Lower a convolution to few channels, and what follows it, if a kernel for that pays off.
 
     The values of all these nodes are those of the last one.
     """
@@ -77,21 +78,12 @@ def convolve_narrow(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
     if stored > MOST_OUTPUTS:
         return False
     epilogue, extents = epilogue_of(builder, node, conv), builder.shapes[node.name].extents
-    target, first = _free_lanes(builder, epilogue.nodes[-1], conv.out_channels), 0
-    lanes = None
-    if target is None:
-        target = unwritten(builder, node.name, extents, stored)
-    else:
-        first = builder.lanes[target.name]
-        lanes = first, first + conv.out_channels
+    joined_after = tuple(_joined_before(builder, epilogue.nodes[-1]))
+    target, first = _free_lanes(builder, joined_after, extents, conv.out_channels)
+    lanes = (first, first + conv.out_channels) if target else None
     own = slice(first, first + conv.out_channels)
-    weight = np.zeros((target.channels, *builder.weights[conv.weight].shape[1:]), np.float32)
-    weight[own] = epilogue.of_weight(builder.weights[conv.weight])
-    key = None
-    if epilogue.summand is not None:
-        biases = np.zeros(target.channels, np.float32)
-        biases[own] = epilogue.summand
-        key = f"{node.name}.bias"
+    target = target or unwritten(builder, node.name, extents, stored)
+    key = f"{node.name}.bias" if epilogue.summand is not None else None
     wanted = Conv(
         node.name,
         None,
@@ -103,29 +95,42 @@ def convolve_narrow(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
         epilogue.activation,
         lanes,
     )
+    saves_copies = bool(joined_after) and conv.out_channels < stored
+    if not saves_copies and not fills(wanted, builder.gpu):
+        return False
+    trained = epilogue.of_weight(builder.weights[conv.weight])
+    weight = np.zeros((target.channels, *trained.shape[1:]), np.float32)
+    weight[own] = trained
     made = append_custom(builder, wanted, weight, operands_of(builder, node.inputs[0], conv))
     if made is None:
         return False
     if key:
+        biases = np.zeros(target.channels, np.float32)
+        biases[own] = epilogue.summand
         builder.constant(key, biases)
     builder.lanes[made.target.name] = own.stop
-    for name in epilogue.nodes:
-        builder.values[name] = in_memory(made.target.whole, tuple(range(own.start, own.stop)))
+    value = in_memory(made.target.whole, tuple(range(own.start, own.stop)))
+    builder.values.update(dict.fromkeys(epilogue.nodes, value))
     return True
 
 
-def _free_lanes(builder: ProgramBuilder, name: str, channels: int) -> Tensor | None:
-    """Return the tensor of the map that a node is joined to, if it has so many free lanes."""
-    for before in _joined_before(builder, name):
+def _free_lanes(
+    builder: ProgramBuilder, joined_after: Iterable[str], extents: Triple, channels: int
+) -> tuple[Tensor | None, int]:
+    """Return the tensor of a map that a node is joined to, if it has so many free lanes, and the
+    first of them.
+    """
+    for before in joined_after:
         value = builder.values.get(before)
         if value is None or not value.is_bare or not value.parts[0].source.is_whole:
             continue
         tensor = value.parts[0].source.tensor
         used = builder.lanes.get(tensor.name)
-        fits = used is not None and used + channels <= tensor.channels
-        if fits and tensor.extents == builder.shapes[name].extents:
-            return tensor
-    return None
+        if used is None or tensor.extents != extents:
+            continue
+        if used + channels <= tensor.channels:
+            return tensor, used
+    return None, 0
 
 
 def _joined_before(builder: ProgramBuilder, name: str) -> Iterator[str]:

@@ -575,8 +575,8 @@ def test_statistics_of_large_tensors_and_of_sub_pixels_stay_apart():
 def test_maps_of_few_channels_are_joined_without_a_copy():
     """Eleven of one channel take two vectors; nothing but convolutions touches them."""
     graph = ODD_GRAPHS["maps of one channel"]
-    layout = Layout(ODD_PATCH, 1, "fp16", matrix_kernels=True)
-    steps = lowered_for(graph, layout, H200).steps
+    layout = Layout((64, 64, 64), 1, "fp16", matrix_kernels=True)
+    steps = lower(random_network(graph, 1), layout, H200).steps
     narrow = computed_by(steps, "convolve_narrow")
     inner = [step for step in narrow if step.layer.startswith("c")]
     assert len({step.target.name for step in inner}) == 2
@@ -606,3 +606,16 @@ def test_a_norm_by_channels_of_two_joined_maps_takes_one_pass_each(joined, passe
     steps = lowered_for(graph, Layout((6, 4, 8), 1, "fp16"), H200).steps
     assert sum(isinstance(step, Pointwise) for step in steps) == passes
     check(graph, (6, 4, 8))
+
+
+def test_a_layer_of_few_channels_is_left_to_cudnn_if_it_does_not_fill_the_gpu():
+    layer = chain(1, ("a", _plain(1, 8, "a")), ("b", _plain(8, 8, "b")), ("c", _plain(8, 1, "c")))
+    network = random_network(layer, 1)
+
+    def found(edge: int, batch: int) -> list[str]:
+        layout = Layout((edge, edge, edge), batch, "fp16", matrix_kernels=True)
+        steps = lower(network, layout, H200).steps
+        return [step.layer for step in computed_by(steps, "convolve_narrow")]
+
+    assert found(64, 1) == found(32, 3) == ["b", "c"]
+    assert found(32, 1) == []
