@@ -23,6 +23,7 @@ from ...network.layers import (
     triple,
 )
 from .. import weight_layout
+from ..kernels.narrow_layers import MOST_OUTPUTS
 from ..lowered import TransposedForm
 from ..steps import ActivatedView, Conv, Geometry
 from ..tensors import NUMBER_BYTES, VECTOR_BYTES, Region, Tensor, TensorView
@@ -54,10 +55,13 @@ def convolve(builder: ProgramBuilder, node: Node, conv: Conv3d) -> Value:
     weight = builder.weights[conv.weight]
     if _fits_cells(builder, node, conv):
         return _convolve_cells(builder, node, conv)
-    target = unwritten(builder, node.name, builder.shapes[node.name].extents, conv.out_channels)
-    wanted = Conv(node.name, None, geometry_of(conv), (), target.whole, "")
-    if own := append_custom(builder, wanted, weight, operands_of(builder, node.inputs[0], conv)):
-        return biased(builder, node, own.target.whole, conv.bias)
+    if conv.out_channels > MOST_OUTPUTS:  # of fewer, `convolve_narrow` decided already
+        extents = builder.shapes[node.name].extents
+        target = unwritten(builder, node.name, extents, conv.out_channels)
+        wanted = Conv(node.name, None, geometry_of(conv), (), target.whole, "")
+        operands = operands_of(builder, node.inputs[0], conv)
+        if own := append_custom(builder, wanted, weight, operands):
+            return biased(builder, node, own.target.whole, conv.bias)
     written = convolve_dense(builder, node.name, node.inputs[0], conv, weight)
     return biased(builder, node, written.whole, conv.bias)
 
