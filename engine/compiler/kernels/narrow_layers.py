@@ -61,21 +61,22 @@ def _tiles(conv: Conv, gpu: GpuProperties) -> int | None:
     return next((n for n in offered if _shared(conv, n) <= most_shared(gpu)), None)
 
 
-def fills(conv: Conv, gpu: GpuProperties) -> bool:
+def fills(conv: Conv, batch: int, gpu: GpuProperties) -> bool:
     """Return whether a convolution has enough blocks for a GPU to be faster than a plan of cuDNN.
 
-    On an H200, 2026-11-29, 16 to 16 channels: 64^3 (256 blocks) 27 us instead of 47 us with a pass,
+    conv: without its inputs. On an H200, 2026-11-29, 16 to 16 channels: 64^3 (256 blocks) 27 us instead of 47 us with a pass,
     40^3 (100 blocks) as fast, 32^3 (32 blocks) 16 us instead of 12 us.
     """
     tiles = _tiles(conv, gpu)
-    return tiles is not None and prod(_grid(conv, tiles)) >= _LEAST_BLOCKS * gpu.multiprocessors
+    if tiles is None:
+        return False
+    return prod(_grid(conv, batch, tiles)) >= _LEAST_BLOCKS * gpu.multiprocessors
 
 
-def _grid(conv: Conv, tiles: int) -> Triple:
+def _grid(conv: Conv, batch: int, tiles: int) -> Triple:
     """Return the blocks along rows, across them, and of all planes and patches."""
     geometry, tile = conv.geometry, constants("convolve_narrow.cu")
     depth, height, width = conv.output.extents
-    batch = conv.target.batch if isinstance(conv.output, TensorView) else conv.batch
     apart, high = _apart(geometry)
     rows = high * -(-height // (high * tile["WARPS"]))
     planes = apart * -(-depth // (apart * tile["PLANES"]))
@@ -110,7 +111,6 @@ def _fits(conv: Conv, gpu: GpuProperties, _in_blocks: bool) -> bool:
         and vectors(conv.channels, conv.precision)
         <= most_of("convolve_narrow.cu", "ConvolveNarrow", "vectors")
         and _tiles(conv, gpu) is not None
-        and (conv.translated is None or fills(conv, gpu))
     )
 
 
@@ -136,7 +136,7 @@ def _pack(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
 def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None) -> Launch:
     name, geometry, tiles = "convolve_narrow", conv.geometry, _tiles(conv, gpu)
     assert tiles is not None
-    grid = _grid(conv, tiles)
+    grid = _grid(conv, conv.batch, tiles)
     tile = constants(f"{name}.cu")
     apart, _ = _apart(geometry)
     chunks = grid[2] // (conv.batch * apart)

@@ -10,6 +10,7 @@ from ...network.graph import Node
 from ...network.layers import ONES, ActivationLayer, Conv3d, ConvTranspose3d, Pad, Triple, added
 from .. import weight_layout
 from ..kernels.last_layer import MOST_TAPS, has_wide_kernel
+from ..kernels.narrow_layers import fills
 from ..steps import IDENTITY, Activation, Conv, Geometry, Pack, PatchArray, SumTaps, as_activation
 from ..tensors import NUMBER_BYTES, Region
 from .builder import ProgramBuilder, Value
@@ -115,6 +116,9 @@ def lower_to_output(builder: ProgramBuilder, node: Node) -> bool:
                 _convolve_taps(builder, node, conv, value, activation)
             return True
         case Conv3d():
+            wanted = _to_patches(builder, node, conv, activation)
+            if conv.kernel != ONES and not fills(wanted, builder.layout.batch, builder.gpu):
+                return False
             return _append_to_output(
                 builder, node, conv, activation, operands_of(builder, name, conv)
             )
@@ -125,6 +129,15 @@ def lower_to_output(builder: ProgramBuilder, node: Node) -> bool:
             return False
 
 
+def _to_patches(
+    builder: ProgramBuilder, node: Node, conv: Conv3d | ConvTranspose3d, activation: Activation
+) -> Conv:
+    """Return a convolution that writes the translated patches, without its inputs."""
+    output = PatchArray(conv.out_channels, builder.shapes[node.name].extents)
+    bias = conv.bias and f"{node.name}.bias"
+    return Conv(node.name, None, geometry_of(conv), (), output, "", bias, activation)
+
+
 def _append_to_output(
     builder: ProgramBuilder,
     node: Node,
@@ -133,9 +146,7 @@ def _append_to_output(
     operands: Iterator[KernelInputs],
 ) -> bool:
     """Append a kernel that writes the translated patches; return whether one fits."""
-    output = PatchArray(conv.out_channels, builder.shapes[node.name].extents)
-    bias = conv.bias and f"{node.name}.bias"
-    wanted = Conv(node.name, None, geometry_of(conv), (), output, "", bias, activation)
+    wanted = _to_patches(builder, node, conv, activation)
     if append_custom(builder, wanted, builder.weights[conv.weight], operands) is None:
         return False
     _bias(builder, node, conv)
