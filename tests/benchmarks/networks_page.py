@@ -11,7 +11,15 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.code_of_others import Row, label, listed
-from benchmarks.networks_beside_pytorch import EXTENT, FIRST, LATER, best, found, stored
+from benchmarks.networks_beside_pytorch import (
+    COMPILED,
+    EXTENT,
+    FIRST,
+    LATER,
+    best,
+    found,
+    stored,
+)
 from benchmarks.networks_beside_pytorch import RESULT as TIMES
 from benchmarks.networks_of_others import GPU_RESULT, RESULT, is_accepted, is_exact
 
@@ -43,14 +51,14 @@ Measured by `tests/benchmarks/networks_of_others.py` on {date} with {versions}.
 SPEED = """\
 ## Speed
 
-The imported networks at the size of their authors' own settings, in fp16 on a patch of {extent}^3
-(a star: 128^3) on one {gpu}. The ratio is this program's time to PyTorch's: its median is
-{median:.2f}, and it is above 0.6 for {slow} of {timed} networks.
+{timed} of the {imported} imported networks at the size of their authors' own settings, in fp16 on a
+patch of {extent}^3 (a star: 128^3) on one {gpu}; the others have not been timed yet. The ratio is
+this program's time to PyTorch's: its median is {median:.2f}, and it is above 0.6 for {slow} of them.
 
 - *First start, later start:* the first time that `translate` opens the network, and after its
   [search for tactics](gpu.md#tuning).
-- *PyTorch:* the fastest of half precision contiguous and channels last, each eager, in a CUDA
-  graph, and by `torch.compile` in a CUDA graph.
+- *PyTorch:* the fastest of half precision contiguous and channels last, each eager and in a CUDA
+  graph{compiled}.
 - Times are milliseconds on the GPU by CUDA events, without copies of the patch: the median of 5
   medians of 20 launches each.
 
@@ -97,8 +105,9 @@ def _imports(record: Row, on_gpu: Row) -> Iterator[str]:
 
 
 def _speed(times: Row, imported: list[Row]) -> Iterator[str]:
-    """Yield the section on speed; a network that was not timed has no figures in it."""
-    rows = [found(times, row, row) or row for row in imported]
+    """Yield the section on speed, of the networks that were timed."""
+    rows = [row for each in imported if (row := found(times, each, each)) and best(row)]
+    compiled = sum(any(COMPILED in way for way in row["pytorch"]) for row in rows)
     ratios = [ratio for row in rows if (ratio := _ratio(row)) is not None]
     yield ""
     yield _wrapped(
@@ -108,6 +117,10 @@ def _speed(times: Row, imported: list[Row]) -> Iterator[str]:
             median=median(ratios),
             slow=sum(ratio > 0.6 for ratio in ratios),
             timed=len(ratios),
+            imported=len(imported),
+            compiled=f", for {compiled} also by `torch.compile` in one"
+            if compiled
+            else ", without `torch.compile`",
             date=times["date"],
             versions=_listed(times["versions"]),
         )
@@ -129,7 +142,7 @@ def _speed_line(row: Row) -> str:
     size, ours, rival, ratio = row["parameters"], row.get("ours"), best(row), _ratio(row)
     name = row["name"] + ("*" if "ours" in row and row["patch"] > EXTENT else "")
     cells = [
-        f"{size / 1e6:.1f} M" if rival or ours else "-",
+        f"{size / 1e6:.2g} M" if rival or ours else "-",
         *((f"{ours[start]:.3f}" for start in (FIRST, LATER)) if ours else ("-", "-")),
         *((f"{rival[1]:.3f}", rival[0]) if rival else ("-", "-")),
         "-" if ratio is None else f"{ratio:.2f}",
