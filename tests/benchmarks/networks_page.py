@@ -53,7 +53,8 @@ SPEED = """\
 
 {timed} of the {imported} imported networks at the size of their authors' own settings, in fp16 on a
 patch of {extent}^3 (a star: 128^3) on one {gpu}; the others have not been timed yet. The ratio is
-this program's time to PyTorch's: its median is {median:.2f}, and it is above 0.6 for {slow} of them.
+this program's time to PyTorch's: its median is {median:.2f}, and it is above 0.6 for {slow} of
+them.
 
 - *First start, later start:* the first time that `translate` opens the network, and after its
   [search for tactics](gpu.md#tuning).

@@ -589,7 +589,7 @@ def test_maps_of_few_channels_are_joined_without_a_copy():
 
 @pytest.mark.parametrize(("joined", "passes"), [(2, 2), (3, 4)])
 def test_a_norm_by_channels_of_two_joined_maps_takes_one_pass_each(joined, passes):
-    """Of more, it takes one pass after they were written as one."""
+    """Three are written as one first, in three passes."""
     maps = [f"map{number}" for number in range(joined)]
     nodes = [Node(name, _plain(1, 32, name), (INPUT,)) for name in maps]
     before = maps[0]
