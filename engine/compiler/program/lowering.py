@@ -77,9 +77,8 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
     for node in network.graph.nodes:
         if lower_to_output(builder, node):
             break
-        if node.name in builder.values or _is_narrow(builder, node):
-            continue
-        builder.values[node.name] = _value(builder, node)
+        if node.name not in builder.values and not _lower_narrow(builder, node):
+            builder.values[node.name] = _value(builder, node)
     else:
         _unpack(builder)
     if adds_patches:
@@ -98,7 +97,7 @@ def _without_outer_sum(network: Network) -> tuple[Network, bool]:
     return Network(Graph(network.graph.in_channels, tuple(nodes)), network.weights), True
 
 
-def _is_narrow(builder: ProgramBuilder, node: Node) -> bool:
+def _lower_narrow(builder: ProgramBuilder, node: Node) -> bool:
     """Lower a convolution to few channels with what follows it; return whether that is possible."""
     conv = node.layer
     if not isinstance(conv, Conv3d) or takes_patches(builder, node, conv):

@@ -1,6 +1,7 @@
 """The tuner: candidates of a layer are timed, verified from the fastest on, and kept."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -57,6 +58,10 @@ the first plan alone 0.6.
 """
 
 _SHOWN_NAME = 60
+
+
+_NAMES = re.compile(r"\b((?:name|layer|weight|bias|scale|shift|slopes)=)'([^']*)'")
+"""Names of layers, tensors and constants in the text of a step."""
 
 
 class WrongKernelError(Exception):
@@ -200,7 +205,7 @@ class Tuner:
                     self.cache.put(form_key(step), TuningResult("full", 0, timed))
 
     def check_layers(self, lowered: Lowered) -> None:
-        """Raise WrongKernelError if the custom kernel of a layer is wrong; check each once.
+        """Raise WrongKernelError if the custom kernel of a layer is wrong; check equal layers once.
 
         Kernels for blocks of a volume are compiled separately, so they are checked in one block.
         Raises DeviceMemoryError if a trial of a single patch does not fit.
@@ -210,7 +215,7 @@ class Tuner:
         grid = BlockGrid(layout.patch, layout.patch) if layout.in_blocks else None
         for step in checked(lowered.steps):
             source = str(step.kernel)
-            parts = repr((layer_check.VERSION, step, layout))
+            parts = repr((layer_check.VERSION, _without_names(step), layout))
             shape = hashlib.sha256(parts.encode()).hexdigest()[:24]
             key = f"{source} {kernels.image_key(source)} {shape}"
             if key not in self.cache.kernels:
@@ -456,3 +461,9 @@ def _custom_may_be_fastest(shape: ConvShape) -> bool:
 
 def _fastest(found: Iterable[Candidate]) -> float:
     return min((c.microseconds for c in found), default=inf)
+
+
+def _without_names(step: Step) -> str:
+    """Return a step as text with names counted from the first on: equal layers give equal texts."""
+    found: dict[str, int] = {}
+    return _NAMES.sub(lambda name: f"{name[1]}{found.setdefault(name[2], len(found))}", repr(step))

@@ -43,6 +43,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     ActivatedView,
     Activation,
+    Conv,
 )
 from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor
 from cuda_cyclegan.engine.cuda.tuning.cache import TuningCache
@@ -385,6 +386,30 @@ def test_each_layer_is_checked_once_and_with_one_patch_where_memory_is_short(cac
     for _ in range(2):
         check_layers(LOWERED, NumPyKernels(), cache)
     assert asked == [2, 1]
+
+
+def test_equal_layers_are_checked_once(cache, monkeypatch):
+    """Names make no difference; which tensors are the same, and their extents, do."""
+    asked: list[str] = []
+    monkeypatch.setattr(layer_check, "wrong_step", lambda step, *_: asked.append(step.layer))
+    channels, target = 32, Tensor("target", 2, LARGE, 32, "fp16")
+
+    def layer(name: str, *sources: str, target: Tensor = target) -> Conv:
+        parts = tuple(view(source, target.extents, channels, 2) for source in sources)
+        conv = by_planes(parts, replace(target, name=f"{name}.target"))
+        return replace(conv, layer=name, weight=f"{name}.weight")
+
+    small = replace(target, extents=EXTENTS)
+    layers = (
+        layer("first", "one"),
+        layer("equal", "other"),
+        layer("joined", "one", "other"),
+        layer("doubled", "one", "one"),
+        layer("joined again", "a", "b"),
+        layer("small", "one", target=small),
+    )
+    check_layers(replace(LOWERED, steps=layers), NumPyKernels(), cache)
+    assert asked == ["first", "joined", "doubled", "small"]
 
 
 def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch):
