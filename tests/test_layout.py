@@ -92,7 +92,7 @@ MAY_IMPORT = {
     ),
     "cli.commands.queue": (
         "cli.command_line cli.commands cli.errors cli.options cli.render cli.signals "
-        "engine.devices engine.options io.dicom_network io.errors io.files pipelines.errors "
+        "engine.devices io.dicom_network io.errors io.files pipelines.errors "
         "pipelines.events pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.node "
         "pipelines.option pipelines.report pipelines.results pipelines.retries pipelines.run "
         "pipelines.view"
