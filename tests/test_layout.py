@@ -275,8 +275,8 @@ MAY_IMPORT = {
     "pipelines.early_start": "engine.model engine.startup pipelines.run",
     "pipelines.errors": "",
     "pipelines.evaluation": (
-        "engine.cores engine.decoding io.dicom io.discovery io.files io.formats io.reading "
-        "io.search io.volume pipelines.errors pipelines.host pipelines.hounsfield "
+        "engine.cores engine.decoding io.dicom io.discovery io.errors io.files io.formats "
+        "io.reading io.search io.volume pipelines.errors pipelines.host pipelines.hounsfield "
         "pipelines.program pipelines.report pipelines.results pipelines.run pipelines.shard "
         "pipelines.study"
     ),
