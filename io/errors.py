@@ -7,6 +7,8 @@ ScanError
     └── DiskFullError     no space left
 """
 
+from collections.abc import Sequence
+
 
 class ScanError(Exception):
     """Error of one scan; the batch continues. The message gives cause, place and remedy."""
@@ -15,6 +17,12 @@ class ScanError(Exception):
         """Return the message on one line, even if a path in it has newlines or is not UTF-8."""
         message = super().__str__()
         return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in message)
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """List the first names, and count the others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def unexpected(error: Exception) -> str:

@@ -2,14 +2,15 @@
 and fingerprints follow. Imports nothing heavy.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from math import inf
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from .errors import SettingsError
 
+Value = TypeVar("Value")
 Panel: TypeAlias = Literal["Input", "Result", "Speed", "DICOM", "Queue", "Reports", ""]
 """Section of a command's help; "" is the last one, for all other options."""
 
@@ -92,14 +93,24 @@ class Option:
     rules: Rules
 
 
-def setting(help: str, shown: Shown, rules: Rules, *others: Option) -> Mapping[str, Any]:  # noqa: A002
-    """Return the metadata of a settings field. others: more options that set the field."""
-    return {_RULES: rules, _OPTIONS: (Option(help, shown, rules), *others)}
+def setting(
+    help: str,  # noqa: A002
+    shown: Shown,
+    rules: Rules,
+    *others: Option,
+    default: Value,
+) -> Value:
+    """Return a settings field with its option. others: more options that set the field."""
+    return _declared(default, rules, Option(help, shown, rules), *others)
 
 
-def unoffered(rules: Rules) -> Mapping[str, Any]:
-    """Return the metadata of a settings field that has no option of its own."""
-    return {_RULES: rules, _OPTIONS: ()}
+def unoffered(rules: Rules, *, default: Value) -> Value:
+    """Return a settings field that has no option of its own."""
+    return _declared(default, rules)
+
+
+def _declared(default: Value, rules: Rules, *options: Option) -> Value:
+    return field(default=default, metadata={_RULES: rules, _OPTIONS: options})
 
 
 def rules_in(record: Any) -> dict[str, Rules]:
@@ -121,8 +132,8 @@ def check_bounds(record: object, declared: Any) -> None:
     record: of settings. declared: record that declares their options. Values of other types are
     left to the check of types.
     """
-    for field, option in options_in(declared):
-        shown, value = option.shown, getattr(record, field)
+    for name, option in options_in(declared):
+        shown, value = option.shown, getattr(record, name)
         least = -inf if shown.least is None else shown.least
         most = inf if shown.most is None else shown.most
         if (least, most) == (-inf, inf):
@@ -131,5 +142,5 @@ def check_bounds(record: object, declared: Any) -> None:
             if isinstance(number, int | float) and not least <= number <= most:
                 bounds = f"{least:g} to {most:g}" if most < inf else f"at least {least:g}"
                 raise SettingsError(
-                    f"Setting {shown.name}={number:g} is out of its bounds; use {bounds}.", field
+                    f"Setting {shown.name}={number:g} is out of its bounds; use {bounds}.", name
                 )

@@ -89,261 +89,201 @@ class TranslateOptions:
     them by target and model.
     """
 
-    patch: tuple[int, int, int] | None = field(
+    patch: tuple[int, int, int] | None = setting(
+        "Extents of a patch in voxels.  [default: the model's]",
+        Shown("Speed", 2, "D,H,W"),
+        Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
         default=None,
-        metadata=setting(
-            "Extents of a patch in voxels.  [default: the model's]",
-            Shown("Speed", 2, "D,H,W"),
-            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
-        ),
     )
-    overlap: Overlap | None = field(
+    overlap: Overlap | None = setting(
+        "Fraction of a patch's edge that overlaps its neighbour, or a percentage such as 50%.  "
+        "[default: the model's, mostly 0.25]",
+        Shown("Result", 7, "0..0.9|N%", least=0, most=MOST_OVERLAP),
+        Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
         default=None,
-        metadata=setting(
-            "Fraction of a patch's edge that overlaps its neighbour, or a percentage such as 50%.  "
-            "[default: the model's, mostly 0.25]",
-            Shown("Result", 7, "0..0.9|N%", least=0, most=MOST_OVERLAP),
-            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
-        ),
     )
-    blend: Blend | None = field(
+    blend: Blend | None = setting(
+        "Weighting where patches overlap.  [default: the model's, mostly gaussian]",
+        Shown("Result", 5, "gaussian|linear|constant|hann|crop", is_rare=True),
+        Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
         default=None,
-        metadata=setting(
-            "Weighting where patches overlap.  [default: the model's, mostly gaussian]",
-            Shown("Result", 5, "gaussian|linear|constant|hann|crop", is_rare=True),
-            Rules(Effect.HARMLESS, of_route=True, changes_result=True, of_patches=True),
-        ),
     )
-    precision: Precision | None = field(
+    precision: Precision | None = setting(
+        "Numerical precision of the network.  [default: fp16 on a GPU, fp32 on the CPU]",
+        Shown("Speed", 1, "fp16|bf16|tf32|fp32"),
+        Rules(Effect.HARMLESS, of_route=True, changes_result=True),
         default=None,
-        metadata=setting(
-            "Numerical precision of the network.  [default: fp16 on a GPU, fp32 on the CPU]",
-            Shown("Speed", 1, "fp16|bf16|tf32|fp32"),
-            Rules(Effect.HARMLESS, of_route=True, changes_result=True),
-        ),
     )
-    volume_index: int | None = field(
+    volume_index: int | None = setting(
+        "Volume of a 4D file to translate, from 0; all translates each of them into a 4D result.",
+        Shown("Input", 1, "N|all", is_rare=True, name="volume"),
+        Rules(Effect.HARMLESS, of_route=True, changes_result=True),
         default=None,
-        metadata=setting(
-            "Volume of a 4D file to translate, from 0; all translates each of them into a 4D "
-            "result.",
-            Shown("Input", 1, "N|all", is_rare=True, name="volume"),
-            Rules(Effect.HARMLESS, of_route=True, changes_result=True),
-        ),
     )
-    overwrite: bool = field(
+    overwrite: bool = setting(
+        "Recompute all results, or keep those that are up to date.",
+        Shown("Result", 3, off="skip-existing"),
+        Rules(Effect.WRITES),
         default=False,
-        metadata=setting(
-            "Recompute all results, or keep those that are up to date.",
-            Shown("Result", 3, off="skip-existing"),
-            Rules(Effect.WRITES),
-        ),
     )
-    output_format: OutputFormat = field(
+    output_format: OutputFormat = setting(
+        "Format of the results; with dicom, a derived series in the study of its source.",
+        Shown("Result", 5, "same|nifti|nrrd|mha|dicom", name="format"),
+        Rules(Effect.HARMLESS),
         default="same",
-        metadata=setting(
-            "Format of the results; with dicom, a derived series in the study of its source.",
-            Shown("Result", 5, "same|nifti|nrrd|mha|dicom", name="format"),
-            Rules(Effect.HARMLESS),
-        ),
     )
-    fewest_slices: int = field(
+    fewest_slices: int = setting(
+        "Minimum number of slices of a DICOM volume.",
+        Shown("DICOM", 3, "N", is_rare=True, name="min-slices", least=2),
+        Rules(Effect.HARMLESS, of_route=True, of_series=True),
         default=FEWEST_SLICES,
-        metadata=setting(
-            "Minimum number of slices of a DICOM volume.",
-            Shown("DICOM", 3, "N", is_rare=True, name="min-slices", least=2),
-            Rules(Effect.HARMLESS, of_route=True, of_series=True),
-        ),
     )
-    allow_uneven: bool = field(
+    allow_uneven: bool = setting(
+        "Resample tilted, uneven or incomplete DICOM stacks instead of rejecting them.",
+        Shown("DICOM", 2),
+        Rules(Effect.HARMLESS, of_route=True, of_series=True),
         default=False,
-        metadata=setting(
-            "Resample tilted, uneven or incomplete DICOM stacks instead of rejecting them.",
-            Shown("DICOM", 2),
-            Rules(Effect.HARMLESS, of_route=True, of_series=True),
-        ),
     )
-    preview: bool = field(
+    preview: bool = setting(
+        "Write a preview image of the middle slices next to each result.",
+        Shown("Result", 4),
+        Rules(Effect.HARMLESS),
         default=False,
-        metadata=setting(
-            "Write a preview image of the middle slices next to each result.",
-            Shown("Result", 4),
-            Rules(Effect.HARMLESS),
-        ),
     )
-    seam_score: bool = field(
+    seam_score: bool = setting(
+        "Measure how visible the patch borders are.",
+        Shown("Result", 6, is_rare=True),
+        Rules(Effect.HARMLESS, of_route=True, of_one_volume=True),
         default=False,
-        metadata=setting(
-            "Measure how visible the patch borders are.",
-            Shown("Result", 6, is_rare=True),
-            Rules(Effect.HARMLESS, of_route=True, of_one_volume=True),
-        ),
     )
-    keep_private: bool = field(
+    keep_private: bool = setting(
+        "Copy private elements of a DICOM source to its result; they may contain patient data.",
+        Shown("DICOM", 4, is_rare=True, name="keep-private-tags"),
+        Rules(
+            Effect.WIDENS_PRIVACY,
+            omitted=True,
+            of_route=True,
+            of_series=True,
+            changes_result=True,
+        ),
         default=False,
-        metadata=setting(
-            "Copy private elements of a DICOM source to its result; they may contain patient data.",
-            Shown("DICOM", 4, is_rare=True, name="keep-private-tags"),
-            Rules(
-                Effect.WIDENS_PRIVACY,
-                omitted=True,
-                of_route=True,
-                of_series=True,
-                changes_result=True,
-            ),
-        ),
     )
-    links: Links = field(default="inside", metadata=unoffered(Rules(Effect.HARMLESS, omitted=True)))
-    verify: int = field(
+    links: Links = unoffered(Rules(Effect.HARMLESS, omitted=True), default="inside")
+    verify: int = setting(
+        "Compute N patches of each study again on the CPU (the volume with whole-volume "
+        "inference); a study whose result differs fails.",
+        Shown("Result", 7, "N", is_rare=True, least=0),
+        Rules(Effect.HARMLESS, omitted=True, of_route=True),
         default=0,
-        metadata=setting(
-            "Compute N patches of each study again on the CPU (the volume with whole-volume "
-            "inference); a study whose result differs fails.",
-            Shown("Result", 7, "N", is_rare=True, least=0),
-            Rules(Effect.HARMLESS, omitted=True, of_route=True),
-        ),
     )
-    any_modality: bool = field(
+    any_modality: bool = setting(
+        "Accept series of a modality other than the model's source instead of skipping them.",
+        Shown("DICOM", 1, is_rare=True),
+        Rules(Effect.UNCHECKS, omitted=True, of_route=True, of_series=True),
         default=False,
-        metadata=setting(
-            "Accept series of a modality other than the model's source instead of skipping them.",
-            Shown("DICOM", 1, is_rare=True),
-            Rules(Effect.UNCHECKS, omitted=True, of_route=True, of_series=True),
-        ),
     )
-    nan_to: float | None = field(
+    nan_to: float | None = setting(
+        "Replace NaN in a scan by this value in the scan's unit instead of rejecting the scan.",
+        Shown("Input", 2, "VALUE", is_rare=True),
+        Rules(Effect.HARMLESS, omitted=True, of_route=True, changes_result=True),
         default=None,
-        metadata=setting(
-            "Replace NaN in a scan by this value in the scan's unit instead of rejecting the scan.",
-            Shown("Input", 2, "VALUE", is_rare=True),
-            Rules(Effect.HARMLESS, omitted=True, of_route=True, changes_result=True),
-        ),
     )
-    strict_input: bool = field(
+    strict_input: bool = setting(
+        "Reject scans unlike the model's calibration set instead of noting them.",
+        Shown("Input", 7, is_rare=True),
+        Rules(Effect.HARMLESS, omitted=True, of_route=True),
         default=False,
-        metadata=setting(
-            "Reject scans unlike the model's calibration set instead of noting them.",
-            Shown("Input", 7, is_rare=True),
-            Rules(Effect.HARMLESS, omitted=True, of_route=True),
-        ),
     )
-    cycle_check: CycleCheck | None = field(
+    cycle_check: CycleCheck | None = setting(
+        "Reverse model: translate results back and report their difference from the scans.",
+        Shown("Result", 8, "FILE", is_rare=True),
+        Rules(Effect.HARMLESS, omitted=True, of_route=True, of_one_volume=True),
+        Option(
+            "With setting cycle-check: store the error of each voxel as a map.",
+            Shown("Result", 9, is_rare=True, name="cycle-map"),
+            Rules(Effect.HARMLESS, of_route=True),
+        ),
         default=None,
-        metadata=setting(
-            "Reverse model: translate results back and report their difference from the scans.",
-            Shown("Result", 8, "FILE", is_rare=True),
-            Rules(Effect.HARMLESS, omitted=True, of_route=True, of_one_volume=True),
-            Option(
-                "With setting cycle-check: store the error of each voxel as a map.",
-                Shown("Result", 9, is_rare=True, name="cycle-map"),
-                Rules(Effect.HARMLESS, of_route=True),
-            ),
-        ),
     )
-    spread: int = field(
+    spread: int = setting(
+        "Test-time augmentation: translate with N of the 8 flips; store mean and standard "
+        "deviation as maps.",
+        Shown("Result", 10, "2..8", is_rare=True, least=0, most=MOST_FLIPS),
+        Rules(Effect.HARMLESS, omitted=True, of_one_volume=True),
         default=0,
-        metadata=setting(
-            "Test-time augmentation: translate with N of the 8 flips; store mean and standard "
-            "deviation as maps.",
-            Shown("Result", 10, "2..8", is_rare=True, least=0, most=MOST_FLIPS),
-            Rules(Effect.HARMLESS, omitted=True, of_one_volume=True),
-        ),
     )
-    resample_channels: bool = field(
+    resample_channels: bool = setting(
+        "Resample scans of a study onto the grid of its first channel instead of rejecting "
+        "the study.",
+        Shown("Input", 6, is_rare=True),
+        Rules(Effect.HARMLESS, omitted=True, of_route=True, changes_result=True),
         default=False,
-        metadata=setting(
-            "Resample scans of a study onto the grid of its first channel instead of rejecting "
-            "the study.",
-            Shown("Input", 6, is_rare=True),
-            Rules(Effect.HARMLESS, omitted=True, of_route=True, changes_result=True),
-        ),
     )
-    inference: Inference | None = field(
+    inference: Inference | None = setting(
+        "Patch inference with blending, or whole-volume inference.  [default: the model's]",
+        Shown("Result", 6, "patches|volume"),
+        Rules(Effect.HARMLESS, omitted=True, before="patches", of_route=True, changes_result=True),
         default=None,
-        metadata=setting(
-            "Patch inference with blending, or whole-volume inference.  [default: the model's]",
-            Shown("Result", 6, "patches|volume"),
-            Rules(
-                Effect.HARMLESS, omitted=True, before="patches", of_route=True, changes_result=True
-            ),
-        ),
     )
-    output_type: OutputType | None = field(
+    output_type: OutputType | None = setting(
+        "Voxel type of the results.  [default: the scan's if it can represent the values]",
+        Shown("Result", 4, "same|int16|uint16|float32", is_rare=True),
+        Rules(Effect.HARMLESS, omitted=True, of_route=True, changes_result=True),
         default=None,
-        metadata=setting(
-            "Voxel type of the results.  [default: the scan's if it can represent the values]",
-            Shown("Result", 4, "same|int16|uint16|float32", is_rare=True),
-            Rules(Effect.HARMLESS, omitted=True, of_route=True, changes_result=True),
-        ),
     )
-    every_volume: bool = field(
-        default=False, metadata=unoffered(Rules(Effect.HARMLESS, omitted=True, changes_result=True))
+    every_volume: bool = unoffered(
+        Rules(Effect.HARMLESS, omitted=True, changes_result=True), default=False
     )
-    result_name: str = field(
+    result_name: str = setting(
+        "Name pattern of the results, such as {stem}_{target}synth{ext}.  [default: the "
+        "scans' names]",
+        Shown("Result", 1, "PATTERN", is_rare=True, also=("name",)),
+        Rules(Effect.WRITES, omitted=True),
         default="",
-        metadata=setting(
-            "Name pattern of the results, such as {stem}_{target}synth{ext}.  [default: the "
-            "scans' names]",
-            Shown("Result", 1, "PATTERN", is_rare=True, also=("name",)),
-            Rules(Effect.WRITES, omitted=True),
-        ),
     )
-    layout: FolderLayout = field(
+    layout: FolderLayout = setting(
+        "Layout of the output folder: that of the inputs, or a BIDS derivative dataset.",
+        Shown("Result", 2, "mirror|bids"),
+        Rules(Effect.WRITES, omitted=True),
         default="mirror",
-        metadata=setting(
-            "Layout of the output folder: that of the inputs, or a BIDS derivative dataset.",
-            Shown("Result", 2, "mirror|bids"),
-            Rules(Effect.WRITES, omitted=True),
-        ),
     )
-    bids_suffix: tuple[str, ...] = field(
+    bids_suffix: tuple[str, ...] = setting(
+        "Suffix of the results in a BIDS dataset, such as T2w.  [default: from the model's target]",
+        Shown("Result", 2, "SUFFIX", is_rare=True),
+        Rules(Effect.HARMLESS, omitted=True),
         default=(),
-        metadata=setting(
-            "Suffix of the results in a BIDS dataset, such as T2w.  [default: from the model's "
-            "target]",
-            Shown("Result", 2, "SUFFIX", is_rare=True),
-            Rules(Effect.HARMLESS, omitted=True),
-        ),
     )
-    sidecar: bool = field(
+    sidecar: bool = setting(
+        "Write a JSON sidecar with provenance next to each result; always on in BIDS datasets.",
+        Shown("Result", 3, is_rare=True),
+        Rules(Effect.HARMLESS, omitted=True),
         default=False,
-        metadata=setting(
-            "Write a JSON sidecar with provenance next to each result; always on in BIDS datasets.",
-            Shown("Result", 3, is_rare=True),
-            Rules(Effect.HARMLESS, omitted=True),
-        ),
     )
-    any_contrast: bool = field(
+    any_contrast: bool = setting(
+        "Accept masks and scans of a contrast other than the model's source instead of "
+        "skipping them.",
+        Shown("Input", 3, is_rare=True),
+        Rules(Effect.UNCHECKS, omitted=True, of_route=True),
         default=False,
-        metadata=setting(
-            "Accept masks and scans of a contrast other than the model's source instead of "
-            "skipping them.",
-            Shown("Input", 3, is_rare=True),
-            Rules(Effect.UNCHECKS, omitted=True, of_route=True),
-        ),
     )
-    allow_synthetic: bool = field(
+    allow_synthetic: bool = setting(
+        "Accept results of this program as scans instead of skipping them.",
+        Shown("Input", 4, is_rare=True),
+        Rules(Effect.UNCHECKS, omitted=True, of_route=True),
         default=False,
-        metadata=setting(
-            "Accept results of this program as scans instead of skipping them.",
-            Shown("Input", 4, is_rare=True),
-            Rules(Effect.UNCHECKS, omitted=True, of_route=True),
-        ),
     )
-    series_description: str = field(
+    series_description: str = setting(
+        "SeriesDescription of DICOM results, such as 'sCT {model}'; it begins with Synthetic "
+        "in any case.  [default: Synthetic {target} ({model}), not for diagnosis]",
+        Shown("DICOM", 5, "TEXT", is_rare=True),
+        Rules(
+            Effect.HARMLESS,
+            omitted=True,
+            of_route=True,
+            of_series=True,
+            changes_result=True,
+        ),
         default="",
-        metadata=setting(
-            "SeriesDescription of DICOM results, such as 'sCT {model}'; it begins with Synthetic "
-            "in any case.  [default: Synthetic {target} ({model}), not for diagnosis]",
-            Shown("DICOM", 5, "TEXT", is_rare=True),
-            Rules(
-                Effect.HARMLESS,
-                omitted=True,
-                of_route=True,
-                of_series=True,
-                changes_result=True,
-            ),
-        ),
     )
 
     @property

@@ -92,16 +92,13 @@ MAY_IMPORT = {
     ),
     "cli.commands.queue": (
         "cli.command_line cli.commands cli.errors cli.options cli.render cli.signals "
-        "engine.devices engine.options io.dicom_network io.errors io.files pipelines.errors "
+        "engine.devices io.dicom_network io.errors io.files pipelines.errors "
         "pipelines.events pipelines.host pipelines.jobs pipelines.jobs.queue pipelines.node "
         "pipelines.option pipelines.report pipelines.results pipelines.retries pipelines.run "
         "pipelines.view"
     ),
     "cli.descriptors": "cli.options cli.render pipelines.option pipelines.program",
-    "cli.errors": (
-        "cli.render engine.errors io.errors io.search pipelines.errors pipelines.host "
-        "pipelines.report"
-    ),
+    "cli.errors": "cli.render engine.errors io.errors io.search pipelines.errors pipelines.host",
     "cli.options": (
         "cli.render engine.model engine.options engine.patch_grid io.choice io.files io.formats "
         "io.links io.sidecars pipelines.config pipelines.errors pipelines.jobs.queue "
@@ -275,8 +272,8 @@ MAY_IMPORT = {
     "pipelines.early_start": "engine.model engine.startup pipelines.run",
     "pipelines.errors": "",
     "pipelines.evaluation": (
-        "engine.cores engine.decoding io.dicom io.discovery io.files io.formats io.reading "
-        "io.search io.volume pipelines.errors pipelines.host pipelines.hounsfield "
+        "engine.cores engine.decoding io.dicom io.discovery io.errors io.files io.formats "
+        "io.reading io.search io.volume pipelines.errors pipelines.host pipelines.hounsfield "
         "pipelines.program pipelines.report pipelines.results pipelines.run pipelines.shard "
         "pipelines.study"
     ),
@@ -321,8 +318,8 @@ MAY_IMPORT = {
     ),
     "pipelines.report": (
         "engine.cores engine.decoding engine.errors engine.model engine.probe "
-        "io.errors io.files pipelines.errors pipelines.host pipelines.program pipelines.settings "
-        "pipelines.stopwatch pipelines.study"
+        "io.errors io.files io.search pipelines.errors pipelines.host pipelines.program "
+        "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.request": (
         "engine.model engine.options io.choice io.discovery pipelines.results pipelines.settings "

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from ...engine.options import Effort, Precision
+from ...engine.options import Precision
 from ...io.choice import Choice, PathGlobs
 from ...io.links import Links
 from ...pipelines.option import Effect, Option, Rules, Shown
@@ -17,9 +17,7 @@ from ..render.terminal import print_sentences
 from ..render.text import option as option_name
 from .spelling import declared_of
 from .values import (
-    DURATION_FORM,
     VolumeChoice,
-    duration_from,
     parsed_shard,
     parsed_volume,
     wrong_value,
@@ -45,41 +43,6 @@ VramLimit: TypeAlias = Annotated[
         Shown("Speed", metavar="SIZE", is_rare=True),
         Rules(Effect.HARMLESS),
     ),
-]
-Threads: TypeAlias = Annotated[
-    int | None,
-    Option(
-        "CPU threads of the network.  [default: one per usable core]",
-        Shown("Speed", metavar="N", is_rare=True, least=1),
-        Rules(Effect.HARMLESS),
-    ),
-]
-BatchSize: TypeAlias = Annotated[
-    str,
-    Option(
-        "Patches per batch on a GPU, if its memory allows; auto uses the fastest.",
-        Shown("Speed", metavar="N|auto", is_rare=True),
-        Rules(Effect.HARMLESS),
-    ),
-]
-Tune: TypeAlias = Annotated[
-    Effort,
-    Option(
-        "Tuning level: cuDNN tactics that a GPU times per layer before its first batch: the first "
-        "8, all or none. The fastest are stored for later starts. auto times 8 for the main layer "
-        "only, and others at the end of batches, for a tenth of their time.",
-        Shown("Speed", metavar="auto|quick|full|off", is_rare=True),
-        Rules(Effect.HARMLESS),
-    ),
-]
-TuneSeconds: TypeAlias = Annotated[
-    float,
-    Option(
-        f"Time limit for tuning, {DURATION_FORM}. The best tactics found by then are used.",
-        Shown("Speed", metavar="DURATION", is_rare=True),
-        Rules(Effect.HARMLESS),
-    ),
-    duration_from(0),
 ]
 ChannelPatterns: TypeAlias = Annotated[
     list[str] | None,

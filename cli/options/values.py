@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from ...engine.options import CudaLimits, Effort, device_name
+from ...engine.options import device_name
 from ...io.files.disk import takes_name
 from ...io.files.documents import why_not_writable
 from ...pipelines.errors import SettingsError
@@ -140,19 +140,8 @@ def parsed_size(option: str, text: str | None) -> int | None:
     return size
 
 
-def cuda_limits(
-    vram: str | None,
-    tune: Effort,
-    tune_seconds: float,
-    batch: str,
-    threads: int | None = None,
-) -> CudaLimits:
-    """Combine --vram-limit, --tune, --tune-seconds, --batch and --threads."""
-    size, patches = parsed_size("--vram-limit", vram), _parsed_batch(batch)
-    return CudaLimits(size, tune, tune_seconds, patches, threads)
-
-
-def _parsed_batch(text: str) -> int | None:
+def parsed_batch(text: str) -> int | None:
+    """Return the patches of a batch; None for auto. Raises BadParameter."""
     if text == "auto":
         return None
     if not _COUNT.fullmatch(text):

@@ -8,26 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ...engine.decoding import Json, encode_record
 from ...engine.importing.checkpoint.evidence import Fact, Question
 from ...engine.importing.checkpoint.recognise import Recognised
+from ...engine.model import intensity_maps as maps
 from ...engine.model.architecture_json import architecture_to_json
 from ...engine.model.calibration import PERCENTILES, Typical
 from ...engine.model.grid_window import spelled_each, spelled_number
-from ...engine.model.intensity_maps import (
-    ChannelMaps,
-    ClipPercentiles,
-    ClipValues,
-    GammaCurve,
-    Identity,
-    IntensityMap,
-    IntensityStep,
-    Logarithm,
-    MinMax,
-    Percentiles,
-    SampleZScore,
-    Standard,
-    Steps,
-    Window,
-    ZScore,
-)
+from ...engine.model.intensity_maps import ChannelMaps, IntensityMap, IntensityStep
 from ...engine.model.model_card import ModelCard, ScanCrop, card_as_json, stated_ranges
 from ...engine.model.model_file import Model
 from ...engine.model.reference import TOLERANCE, Verification, bf16_error
@@ -464,31 +449,31 @@ def _spelled_maps(maps: ChannelMaps) -> str:
 def spelled(intensity: IntensityMap | IntensityStep) -> str:
     """Return an intensity map as the options of `model import` take it."""
     match intensity:
-        case Window(low, high):
+        case maps.Window(low, high):
             return f"window:{spelled_number(low)},{spelled_number(high)}"
-        case Percentiles(low, high):
+        case maps.Percentiles(low, high):
             return f"percentile:{spelled_number(low)},{spelled_number(high)}"
-        case ZScore(spread):
+        case maps.ZScore(spread):
             return f"zscore:{spelled_number(spread)}"
-        case SampleZScore():
+        case maps.SampleZScore():
             return "sample-zscore"
-        case Standard(mean, sd):
+        case maps.Standard(mean, sd):
             return f"standard:{spelled_number(mean)},{spelled_number(sd)}"
-        case MinMax():
+        case maps.MinMax():
             return "minmax"
-        case ClipValues(low, high):
+        case maps.ClipValues(low, high):
             return f"clip:{spelled_number(low)},{spelled_number(high)}"
-        case ClipPercentiles(low, high):
+        case maps.ClipPercentiles(low, high):
             return f"clip-percentile:{spelled_number(low)},{spelled_number(high)}"
-        case Logarithm(offset):
+        case maps.Logarithm(offset):
             return f"log:{spelled_number(offset)}"
-        case GammaCurve(gamma):
+        case maps.GammaCurve(gamma):
             return f"gamma:{spelled_number(gamma)}"
-        case Steps(steps, over, outside):
+        case maps.Steps(steps, over, outside):
             where = "" if over == "all" else f"@{over.replace('_', '-')}"
             only = ",only" if outside == "zero" else ""
             return f"{'+'.join(map(spelled, steps))}{where}{only}"
-        case Identity():
+        case maps.Identity():
             return "identity"
 
 

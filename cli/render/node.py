@@ -5,27 +5,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...engine.decoding import encode_record
-from ...pipelines.node.events import (
-    CommitmentRequested,
-    Emptied,
-    Failed,
-    Held,
-    LeftOut,
-    NodeEvent,
-    NotCommitted,
-    NotReported,
-    NotSent,
-    Queued,
-    Received,
-    Reported,
-    ReportRefused,
-    Resumed,
-    SendingAbandoned,
-    Sent,
-    SeriesTranslated,
-    Trouble,
-    TurnedAway,
-)
+from ...pipelines.node import events
+from ...pipelines.node.events import NodeEvent
 from ...pipelines.timestamps import iso_time
 from .documents import json_text
 from .pending_jobs import moment as minute
@@ -49,15 +30,22 @@ def line_of(event: NodeEvent) -> str:
 def level_of(event: NodeEvent) -> Level:
     """Return the level of an event's log line."""
     match event:
-        case Failed() | SendingAbandoned():
+        case events.Failed() | events.SendingAbandoned():
             return "error"
-        case TurnedAway() | Held() | LeftOut() | NotSent() | NotReported() | Trouble():
+        case (
+            events.TurnedAway()
+            | events.Held()
+            | events.LeftOut()
+            | events.NotSent()
+            | events.NotReported()
+            | events.Trouble()
+        ):
             return "warning"
-        case NotCommitted() | ReportRefused():
+        case events.NotCommitted() | events.ReportRefused():
             return "warning"
-        case CommitmentRequested() if event.earlier:
+        case events.CommitmentRequested() if event.earlier:
             return "warning"
-        case SeriesTranslated() if event.suspicion:
+        case events.SeriesTranslated() if event.suspicion:
             return "warning"
         case _:
             return "info"
@@ -65,56 +53,56 @@ def level_of(event: NodeEvent) -> Level:
 
 def _words(event: NodeEvent) -> str:
     match event:
-        case Received():
+        case events.Received():
             return _received(event)
-        case TurnedAway(address, titles, reason, count):
+        case events.TurnedAway(address, titles, reason, count):
             who = f"{titles} from {address}" if titles else address
             many = f" ({count} times)" if count > 1 else ""
             return f"rejected {who}{many}: {reason}"
-        case Queued():
+        case events.Queued():
             return _queued(event)
-        case Held(study, gap, until):
+        case events.Held(study, gap, until):
             when = iso_time(until)
             return f"{study}: held until {when} or until the missing images arrive: {gap}"
-        case LeftOut(study, reason):
+        case events.LeftOut(study, reason):
             return f"{study}: {reason}"
-        case SeriesTranslated(series, suspicion):
+        case events.SeriesTranslated(series, suspicion):
             return f"{series}: translated; {suspicion}" if suspicion else f"{series}: translated"
-        case Failed(series, reason):
+        case events.Failed(series, reason):
             return f"{series}: failed: {reason}"
-        case Sent(series, destination, objects, spent, remark):
+        case events.Sent(series, destination, objects, spent, remark):
             objects_sent = f"{counted(objects, 'object')} sent to {destination}"
             line = f"{series}: {objects_sent}, {seconds(spent)} s"
             return f"{line}; {remark}" if remark else line
-        case NotSent(what, reason, again):
+        case events.NotSent(what, reason, again):
             return f"{what}: not sent: {reason}; again in {again:.0f} s"
-        case CommitmentRequested(series, destination, objects, earlier):
+        case events.CommitmentRequested(series, destination, objects, earlier):
             line = f"{series}: storage commitment of {counted(objects, 'object')} requested"
             again = f" again, as no report came to {counted(earlier, 'request')}" if earlier else ""
             return f"{line} from {destination}{again}"
-        case NotCommitted(series, reason):
+        case events.NotCommitted(series, reason):
             return f"{series}: sent again: {reason}"
-        case ReportRefused(route, peer, reason):
+        case events.ReportRefused(route, peer, reason):
             return f"{route}: storage commitment report of {peer} refused: {reason}"
-        case SendingAbandoned(series, reason):
+        case events.SendingAbandoned(series, reason):
             return (
                 f"{series}: sending abandoned: {reason}; to send it again, set a longer retry in "
                 "its route"
             )
-        case Resumed(series):
+        case events.Resumed(series):
             return f"{series}: queued to be sent again because its route now has a longer retry"
-        case Reported(route, peer, safe, asked):
+        case events.Reported(route, peer, safe, asked):
             held = "all are stored" if safe == asked else f"{safe} are stored"
             return f"{route}: storage commitment for {counted(asked, 'object')} of {peer}: {held}"
-        case NotReported(route, peer, reason):
+        case events.NotReported(route, peer, reason):
             return f"{route}: the storage commitment report was not sent to {peer}: {reason}"
-        case Emptied(study):
+        case events.Emptied(study):
             return f"{study}: removed from the inbox"
-        case Trouble(reason):
+        case events.Trouble(reason):
             return reason
 
 
-def _queued(event: Queued) -> str:
+def _queued(event: events.Queued) -> str:
     line = f"{event.series}: {counted(event.images, 'image')}"
     if event.before:
         line += f", {event.before} when it was translated before; queued again as {event.job}"
@@ -123,7 +111,7 @@ def _queued(event: Queued) -> str:
     return f"{line}; {event.remark}" if event.remark else line
 
 
-def _received(event: Received) -> str:
+def _received(event: events.Received) -> str:
     parts = [counted(event.objects, "object")]
     if event.known:
         parts.append(f"{event.known} already known")

@@ -4,7 +4,6 @@ import json
 import os
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -30,52 +29,43 @@ _VIEWER = (*_LIST, "viewer.js", "tools.js")
 _STYLES = ("report.css", "review.css")
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """Figure of each study, shown as a column and a histogram if any study has it.
-
-    key: its name in the page's data. title, help: words. of: returns it from a row. low: whether
-    low values come first when a list is sorted by it.
-    """
-
-    key: str
-    title: str
-    help: str
-    of: Callable[[StudyReport], float | None]
-    low: bool = False
-
-
-def _column(rule: MeasureRule) -> Measure:
-    unit = f",{rule.unit}" if rule.unit else ""
-    title, words = (text[:1].upper() + text[1:] for text in (rule.title, rule.help))
-    return Measure(rule.key, f"{title}{unit}", words, rule.of, low=rule.low)
-
-
 MEASURES = (
-    *(_column(rule) for rule in RULES if rule.is_listed),
-    Measure(
+    *(rule for rule in RULES if rule.is_listed),
+    MeasureRule(
         "note_count",
-        "Notes",
-        "Number of notes on the study",
-        lambda row: len(row.notes) or None,
+        "number of notes on the study",
+        name="notes",
+        figure=lambda row: len(row.notes) or None,
     ),
-    Measure(
+    MeasureRule(
         "seconds",
-        "Seconds",
-        "Time spent on the study",
-        lambda row: row.seconds if row.is_done else None,
+        "time spent on the study",
+        figure=lambda row: row.seconds if row.is_done else None,
     ),
 )
+"""Columns and histograms of pages, shown if any study has the measure."""
 
 MEASURES_OF_WORK = (
-    Measure("rate", "Voxels/s", "Voxels of the scan per second", lambda row: row.voxels_per_second),
-    Measure(
+    MeasureRule(
+        "rate",
+        "voxels of the scan per second",
+        name="voxels/s",
+        figure=lambda row: row.voxels_per_second,
+    ),
+    MeasureRule(
         "peak",
-        "Peak, MiB",
-        "Peak memory while the study was in flight",
-        lambda row: row.peak_memory and row.peak_memory.bytes / 2**20,
+        "peak memory while the study was in flight",
+        figure=lambda row: row.peak_memory and row.peak_memory.bytes / 2**20,
+        unit=" MiB",
     ),
 )
+
+
+def _column(measure: MeasureRule) -> dict[str, Any]:
+    """Return a column's heading; low: whether low values come first when a list is sorted by it."""
+    unit = f",{measure.unit}" if measure.unit else ""
+    title, words = (text[:1].upper() + text[1:] for text in (measure.title, measure.help))
+    return {"key": measure.key, "title": f"{title}{unit}", "help": words, "low": measure.low}
 
 
 def view_page(viewing: Viewing, reviews: Reviews) -> Callable[[str], str]:
@@ -209,10 +199,7 @@ def study_data(
     places = "\n".join(f"{study.folder}/{study.name}" for study in studies)
     return {
         "key": sha256(places.encode(errors="surrogatepass")).hexdigest()[:16],
-        "measures": [
-            {"key": one.key, "title": one.title, "help": one.help, "low": one.low}
-            for one in measures
-        ],
+        "measures": [*map(_column, measures)],
         "hasPictures": any(study.preview for study in studies),
         "studies": [
             {
@@ -254,7 +241,7 @@ def _judged(studies: Sequence[ViewedStudy]) -> dict[int, Suspicion]:
 
 
 def _study(
-    number: int, study: ViewedStudy, measures: Sequence[Measure], found: Suspicion
+    number: int, study: ViewedStudy, measures: Sequence[MeasureRule], found: Suspicion
 ) -> dict[str, Any]:
     row = study.row
     notes = [*filter(None, [found.note]), *(row.notes if row else ())]

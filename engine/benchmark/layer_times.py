@@ -5,21 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from ..compiler import steps
 from ..compiler.kernels.table import kernel_of
-from ..compiler.steps import (
-    AddPatches,
-    Conv,
-    ConvShape,
-    Normalise,
-    Pack,
-    PatchArray,
-    Pointwise,
-    Statistics,
-    Step,
-    SumTaps,
-    Unpack,
-    is_planned,
-)
+from ..compiler.steps import Step
 from ..compiler.tensors import NUMBER_BYTES, PATCHES, TRANSLATED, Tensor, TensorView
 from ..cuda.tuning.cache import CUSTOM
 from ..network.graph import times
@@ -29,7 +17,7 @@ from .measurement import LayerTime
 def layer_times(
     timed: Sequence[tuple[Step, float]],
     flops: Mapping[str, int],
-    plan: Callable[[ConvShape], str],
+    plan: Callable[[steps.ConvShape], str],
 ) -> tuple[LayerTime, ...]:
     """Return one row per step, with its part of its layer's arithmetic.
 
@@ -43,7 +31,7 @@ def layer_times(
     for step, seconds in timed:
         work = work_of(step)
         share = work.voxels / voxels[work.layer] if voxels[work.layer] else 0.0
-        how = plan(step.shape) if is_planned(step) else CUSTOM
+        how = plan(step.shape) if steps.is_planned(step) else CUSTOM
         arithmetic = round(flops.get(work.layer, 0) * share)
         rows.append(LayerTime(work.layer, work.text, how, seconds, arithmetic, work.bytes))
     return tuple(rows)
@@ -66,36 +54,36 @@ class StepWork:
 def work_of(step: Step) -> StepWork:
     """Return the work of a step."""
     match step:
-        case Conv():
+        case steps.Conv():
             return _convolution(step)
-        case Statistics(source=source, target=table):
+        case steps.Statistics(source=source, target=table):
             text = f"statistics, {source.channels}, {times(source.extents)}"
             return StepWork(table.name.removesuffix(".table"), text, _seen(source).bytes)
-        case Normalise(pointwise=pointwise):
+        case steps.Normalise(pointwise=pointwise):
             work = work_of(pointwise)
             return replace(work, text=f"statistics, {work.text}")
-        case Pointwise(source=source, target=target, residual=residual, patches=patches):
+        case steps.Pointwise(source=source, target=target, residual=residual, patches=patches):
             views = (source,) if residual is None else (source, residual)
             moved = (*(_seen(view) for view in views), target)
             size = sum(replace(tensor, batch=patches.count).bytes for tensor in moved)
             kind = ("normalise" if step.table else "activate") + (" and add" if residual else "")
             text = f"{kind}, {source.channels}, {times(step.target_extents)}"
             return StepWork(_layer_of(target), text, size)
-        case Pack(target=target, channels=channels, extents=(depth, height, width)):
+        case steps.Pack(target=target, channels=channels, extents=(depth, height, width)):
             planes = min(target.extents[0], depth)
             read = Tensor(PATCHES, target.batch, (planes, height, width), channels, "fp32")
             text = f"pack, {target.channels}, {times(target.extents)}"
             return StepWork(_layer_of(target), text, read.bytes + target.bytes)
-        case SumTaps(source=source, channels=channels, extents=extents):
+        case steps.SumTaps(source=source, channels=channels, extents=extents):
             summed = source.extents[0], *extents[1:]
             output = Tensor(TRANSLATED, source.batch, summed, channels, "fp32")
             text = f"sum of taps, {source.channels}, {times(extents)}"
             return StepWork(_OUTPUT, text, source.bytes + output.bytes)
-        case Unpack(source=source, count=count):
+        case steps.Unpack(source=source, count=count):
             read = replace(_seen(source), channels=count)
             text = f"unpack, {count}, {times(source.extents)}"
             return StepWork(_OUTPUT, text, read.bytes + replace(read, precision="fp32").bytes)
-        case AddPatches(channels=channels, patches=patches, extents=extents):
+        case steps.AddPatches(channels=channels, patches=patches, extents=extents):
             added = Tensor(TRANSLATED, patches.count, extents, channels, "fp32")
             text = f"add patches, {channels}, {times(extents)}"
             return StepWork(_OUTPUT, text, 3 * added.bytes)
@@ -109,7 +97,7 @@ def _layer_of(target: Tensor) -> str:
     return name if number.isdigit() else target.name
 
 
-def _convolution(conv: Conv) -> StepWork:
+def _convolution(conv: steps.Conv) -> StepWork:
     geometry, views = conv.geometry, conv.views
     sources = [_seen(view.source) for view in views]
     if conv.patches:
@@ -129,11 +117,11 @@ def _convolution(conv: Conv) -> StepWork:
     )
 
 
-def _patches(name: str, conv: Conv, patches: PatchArray) -> Tensor:
+def _patches(name: str, conv: steps.Conv, patches: steps.PatchArray) -> Tensor:
     return Tensor(name, conv.batch, patches.extents, patches.channels, "fp32")
 
 
-def _output(conv: Conv) -> Tensor:
+def _output(conv: steps.Conv) -> Tensor:
     """Return the part of its target that a convolution writes, as a separate tensor."""
     if conv.kernel is not None:
         assert isinstance(conv.output, TensorView)

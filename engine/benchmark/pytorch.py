@@ -18,39 +18,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..network import layers
 from ..network.graph import INPUT, Network, Node
-from ..network.layers import (
-    Add,
-    ChannelAffine,
-    Channels,
-    Clip,
-    Concat,
-    Constant,
-    Conv3d,
-    ConvTranspose3d,
-    Crop,
-    Downsample,
-    Elu,
-    Erf,
-    Exp,
-    FloatArray,
-    GroupNorm,
-    InstanceNorm,
-    Inverse,
-    LeakyRelu,
-    Multiply,
-    Pad,
-    PadMode,
-    Pool,
-    PRelu,
-    Relu,
-    Sigmoid,
-    Softplus,
-    Subtract,
-    Tanh,
-    Triple,
-    Upsample,
-)
+from ..network.layers import FloatArray, PadMode, Triple
 from ..options import Precision
 from .alternatives import Mode
 from .measurement import Budget, Latency
@@ -71,26 +41,26 @@ def as_module(network: Network) -> Any:
     for node in network.graph.nodes:
         inputs = tuple(values[name] for name in node.inputs)
         match node.layer:
-            case Add():
+            case layers.Add():
                 output = graph.call_function(operator.add, inputs)
-            case Concat():
+            case layers.Concat():
                 output = graph.call_function(torch.cat, (inputs, 1))
-            case Subtract():
+            case layers.Subtract():
                 output = graph.call_function(operator.sub, inputs)
-            case Multiply():
+            case layers.Multiply():
                 output = graph.call_function(operator.mul, inputs)
-            case Erf():
+            case layers.Erf():
                 output = graph.call_function(torch.erf, inputs)
-            case Exp():
+            case layers.Exp():
                 output = graph.call_function(torch.exp, inputs)
-            case Inverse(low, is_of_root):
+            case layers.Inverse(low, is_of_root):
                 kept = graph.call_function(torch.clamp_min, (*inputs, low))
                 inverse = torch.rsqrt if is_of_root else torch.reciprocal
                 output = graph.call_function(inverse, (kept,))
-            case Crop() | Channels() as piece:
+            case layers.Crop() | layers.Channels() as piece:
                 output = graph.call_function(operator.getitem, (*inputs, _place(piece)))
                 views.add(node.name)
-            case Downsample() as layer:
+            case layers.Downsample() as layer:
                 name = node.name.replace(".", "_")
                 root.add_module(name, _downsample(layer, channels[node.name]))
                 output = graph.call_module(name, inputs)
@@ -109,62 +79,62 @@ def as_module(network: Network) -> Any:
 def _module(node: Node, network: Network, *, in_place: bool) -> Any:
     nn, weights = torch.nn, network.weights
     match node.layer:
-        case Conv3d() as conv:
+        case layers.Conv3d() as conv:
             bias = conv.bias is not None
             sizes = (conv.stride, conv.padding, conv.dilation, conv.groups, bias)
             return _convolution(nn.Conv3d, conv, sizes, weights)
-        case ConvTranspose3d() as conv:
+        case layers.ConvTranspose3d() as conv:
             bias = conv.bias is not None
             sizes = (conv.stride, conv.padding, conv.output_padding, conv.groups, bias)
             return _convolution(nn.ConvTranspose3d, conv, (*sizes, conv.dilation), weights)
-        case InstanceNorm(channels, scale, shift, epsilon):
+        case layers.InstanceNorm(channels, scale, shift, epsilon):
             norm = nn.InstanceNorm3d(channels, epsilon, affine=bool(scale or shift))
             return _affine(norm, scale, shift, weights)
-        case GroupNorm(channels, groups, scale, shift, epsilon):
+        case layers.GroupNorm(channels, groups, scale, shift, epsilon):
             norm = nn.GroupNorm(groups, channels, epsilon, affine=bool(scale or shift))
             return _affine(norm, scale, shift, weights)
-        case ChannelAffine(channels, scale, shift):
+        case layers.ChannelAffine(channels, scale, shift):
             norm = nn.BatchNorm3d(channels, _EPSILON)
             _set(norm.running_var, np.full(channels, 1 - _EPSILON, np.float32))
             _set(norm.weight, weights[scale])
             _set(norm.bias, weights[shift])
             return norm
-        case Relu():
+        case layers.Relu():
             return nn.ReLU(in_place)
-        case LeakyRelu(slope):
+        case layers.LeakyRelu(slope):
             return nn.LeakyReLU(slope, in_place)
-        case Elu(alpha):
+        case layers.Elu(alpha):
             return nn.ELU(alpha, in_place)
-        case PRelu(channels, slope):
+        case layers.PRelu(channels, slope):
             rectifier = nn.PReLU(channels)
             _set(rectifier.weight, weights[slope])
             return rectifier
-        case Softplus():
+        case layers.Softplus():
             return nn.Softplus()
-        case Clip(low, high):
+        case layers.Clip(low, high):
             return nn.Hardtanh(-inf if low is None else low, inf if high is None else high)
-        case Pool() as pool:
+        case layers.Pool() as pool:
             return _pooling(pool)
-        case Pad(mode, before, after):
+        case layers.Pad(mode, before, after):
             return _padding(mode, before, after)
-        case Upsample(mode, factor, align_corners):
+        case layers.Upsample(mode, factor, align_corners):
             corners = align_corners if mode == "trilinear" else None
             return nn.Upsample(scale_factor=factor, mode=mode, align_corners=corners)
-        case Tanh():
+        case layers.Tanh():
             return nn.Tanh()
-        case Sigmoid():
+        case layers.Sigmoid():
             return nn.Sigmoid()
         case (
-            Add()
-            | Subtract()
-            | Multiply()
-            | Concat()
-            | Erf()
-            | Exp()
-            | Inverse()
-            | Crop()
-            | Channels()
-            | Downsample()
+            layers.Add()
+            | layers.Subtract()
+            | layers.Multiply()
+            | layers.Concat()
+            | layers.Erf()
+            | layers.Exp()
+            | layers.Inverse()
+            | layers.Crop()
+            | layers.Channels()
+            | layers.Downsample()
         ):
             raise TypeError(f"{node.name} is not a module of torch")
 
@@ -177,7 +147,7 @@ def _affine(norm: Any, scale: str | None, shift: str | None, weights: Any) -> An
     return norm
 
 
-def _pooling(pool: Pool) -> Any:
+def _pooling(pool: layers.Pool) -> Any:
     """Return a pooling; PyTorch's own pads by at most half of its window."""
     nn, is_largest = torch.nn, pool.mode == "largest"
     padding = [min(edge, taps // 2) for edge, taps in zip(pool.padding, pool.kernel, strict=True)]
@@ -204,15 +174,15 @@ def _pooling(pool: Pool) -> Any:
     return MeanInside()
 
 
-def _place(piece: Crop | Channels) -> tuple[slice, ...]:
+def _place(piece: layers.Crop | layers.Channels) -> tuple[slice, ...]:
     """Return the slices of a crop or a range of channels in [N, C, D, H, W]."""
-    if isinstance(piece, Channels):
+    if isinstance(piece, layers.Channels):
         return slice(None), slice(piece.first, piece.first + piece.count)
     ends = zip(piece.before, piece.after, strict=True)
     return slice(None), slice(None), *(slice(low, -high or None) for low, high in ends)
 
 
-def _downsample(layer: Downsample, channels: int) -> Any:
+def _downsample(layer: layers.Downsample, channels: int) -> Any:
     """Return padding followed by a depthwise convolution."""
     nn = torch.nn
     conv = nn.Conv3d(channels, channels, layer.taps, layer.factor, groups=channels, bias=False)
@@ -221,7 +191,7 @@ def _downsample(layer: Downsample, channels: int) -> Any:
 
 
 def _convolution(
-    kind: Any, conv: Conv3d | ConvTranspose3d, sizes: tuple[Any, ...], weights: Any
+    kind: Any, conv: layers.Conv3d | layers.ConvTranspose3d, sizes: tuple[Any, ...], weights: Any
 ) -> Any:
     channels = conv.in_channels, conv.out_channels
     module = kind(*channels, conv.kernel, *sizes)
@@ -245,7 +215,7 @@ def _padding(mode: PadMode, before: Triple, after: Triple) -> Any:
             return nn.ReplicationPad3d(edges)
         case "zero":
             return nn.ConstantPad3d(edges, 0.0)
-        case Constant(value):
+        case layers.Constant(value):
             return nn.ConstantPad3d(edges, value)
 
 

@@ -1,20 +1,10 @@
 """Argument structures and constants of the kernels, read from their CUDA sources."""
 
 import ast
+import ctypes
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from ctypes import (
-    Structure,
-    c_double,
-    c_float,
-    c_int,
-    c_longlong,
-    c_uint,
-    c_ulonglong,
-    c_void_p,
-    sizeof,
-)
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,12 +13,12 @@ FOLDER = Path(__file__).parents[1] / "cuda" / "kernels"
 """Folder of the .cu files and their headers."""
 
 _TYPES: dict[str, Any] = {
-    "int": c_int,
-    "unsigned": c_uint,
-    "unsigned long long": c_ulonglong,
-    "float": c_float,
-    "double": c_double,
-    "Index": c_longlong,
+    "int": ctypes.c_int,
+    "unsigned": ctypes.c_uint,
+    "unsigned long long": ctypes.c_ulonglong,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "Index": ctypes.c_longlong,
 }
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -47,7 +37,7 @@ class KernelSourceError(Exception):
 
 
 @cache
-def structure(file: str, name: str, *, in_blocks: bool = False) -> type[Structure]:
+def structure(file: str, name: str, *, in_blocks: bool = False) -> type[ctypes.Structure]:
     """Return the struct `name` of a .cu or .cuh file, or of a header that it includes.
 
     Arrays and nested structures take tuples. in_blocks: whether it is compiled with -DIN_BLOCKS.
@@ -63,7 +53,7 @@ def structure(file: str, name: str, *, in_blocks: bool = False) -> type[Structur
 
 def size_of(file: str, name: str) -> int:
     """Return the bytes of a struct of a .cu or .cuh file."""
-    return sizeof(structure(file, name))
+    return ctypes.sizeof(structure(file, name))
 
 
 def most_of(file: str, name: str, field: str) -> int:
@@ -72,9 +62,9 @@ def most_of(file: str, name: str, field: str) -> int:
 
 
 @cache
-def _class(_file: str, name: str, fields: tuple[tuple[str, type], ...]) -> type[Structure]:
+def _class(_file: str, name: str, fields: tuple[tuple[str, type], ...]) -> type[ctypes.Structure]:
     """Return one class for a struct that is the same with and without -DIN_BLOCKS."""
-    return type(name, (Structure,), {"__slots__": (), "_fields_": fields})
+    return type(name, (ctypes.Structure,), {"__slots__": (), "_fields_": fields})
 
 
 def _fields(file: str, begin: int, in_blocks: bool) -> Iterator[tuple[str, type]]:
@@ -94,7 +84,7 @@ def _fields(file: str, begin: int, in_blocks: bool) -> Iterator[tuple[str, type]
         elif line and all(is_read):
             if not (found := _FIELDS.fullmatch(line)):
                 raise KernelSourceError(f"{file}:{number}: '{line}' declares no known field")
-            kind = c_void_p if found[2] else _type(file, number, found[1], in_blocks)
+            kind = ctypes.c_void_p if found[2] else _type(file, number, found[1], in_blocks)
             for field in found[3].split(", "):
                 label, _, count = field.rstrip("]").partition("[")
                 yield label, kind * int(count) if count else kind

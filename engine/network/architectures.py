@@ -12,29 +12,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ..decoding import Tagged
+from . import layers
 from .graph import INPUT, Graph, Node, graph_out_of_bounds, numbers
-from .layers import (
-    Add,
-    ChannelAffine,
-    Concat,
-    Conv3d,
-    ConvTranspose3d,
-    Crop,
-    Downsample,
-    Elu,
-    GroupNorm,
-    InstanceNorm,
-    Layer,
-    LeakyRelu,
-    Pad,
-    PadMode,
-    Relu,
-    Sigmoid,
-    Tanh,
-    Triple,
-    Upsample,
-    triple,
-)
+from .layers import Layer, PadMode, Triple, triple
 
 
 class Groups(Tagged, frozen=True, tag="group"):
@@ -47,7 +27,7 @@ class Groups(Tagged, frozen=True, tag="group"):
 Norm: TypeAlias = Literal["instance", "instance_affine", "stored", "none"] | Groups
 """Instance norm without or with scale and shift, fixed stored statistics, no norm, group norm."""
 
-Rectifier: TypeAlias = Relu | LeakyRelu | Elu
+Rectifier: TypeAlias = layers.Relu | layers.LeakyRelu | layers.Elu
 """Activation after a norm."""
 
 Upsampling: TypeAlias = Literal[
@@ -106,7 +86,7 @@ class ResNetSpec(Tagged, frozen=True, tag="resnet"):
     end: End = "tanh"
     block_padding: PadMode | None = None
     up_padding: PadMode | None = None
-    activation: Rectifier = Relu()
+    activation: Rectifier = layers.Relu()
     block_activation: Rectifier | None = None
     up_activation: Rectifier | None = None
     residual: Residual = "sum"
@@ -138,8 +118,8 @@ class UNetSpec(Tagged, frozen=True, tag="unet"):
     inner_bias: bool = True
     end: End = "tanh"
     padding: PadMode = "zero"
-    down_activation: Rectifier = LeakyRelu(0.2)
-    up_activation: Rectifier = Relu()
+    down_activation: Rectifier = layers.LeakyRelu(0.2)
+    up_activation: Rectifier = layers.Relu()
     norm_epsilon: float = 1e-5
     stride: Triple = (2, 2, 2)
     adds_input: bool = False
@@ -243,9 +223,9 @@ class _Builder:
         if mode == "zero":
             own = width
         else:
-            self.add(f"{name}.pad", Pad(mode, width, width))
+            self.add(f"{name}.pad", layers.Pad(mode, width, width))
         weight, summand = f"{name}.weight", f"{name}.bias" if bias else None
-        layer = Conv3d(*channels, kernel, weight, summand, stride, own, _cube(dilation))
+        layer = layers.Conv3d(*channels, kernel, weight, summand, stride, own, _cube(dilation))
         self.add(name, layer)
 
     def norm(self, name: str, channels: int) -> None:
@@ -253,17 +233,17 @@ class _Builder:
         epsilon = self._spec.norm_epsilon
         match self._spec.norm:
             case "instance":
-                self.add(name, InstanceNorm(channels, epsilon=epsilon))
+                self.add(name, layers.InstanceNorm(channels, epsilon=epsilon))
             case "instance_affine":
-                self.add(name, InstanceNorm(channels, scale, shift, epsilon))
+                self.add(name, layers.InstanceNorm(channels, scale, shift, epsilon))
             case "stored":
-                self.add(name, ChannelAffine(channels, scale, shift))
+                self.add(name, layers.ChannelAffine(channels, scale, shift))
             case "none":
                 pass
             case Groups(groups, True):
-                self.add(name, GroupNorm(channels, groups, scale, shift, epsilon))
+                self.add(name, layers.GroupNorm(channels, groups, scale, shift, epsilon))
             case Groups(groups):
-                self.add(name, GroupNorm(channels, groups, epsilon=epsilon))
+                self.add(name, layers.GroupNorm(channels, groups, epsilon=epsilon))
 
     def sample(self, name: str) -> None:
         """Enlarge D, H and W by sampling."""
@@ -272,11 +252,11 @@ class _Builder:
         corners = upsampling == "trilinear_corners"
         around = triple(int(factor > 1) for factor in self._spec.stride)
         if upsampling == "trilinear_zeros":
-            self.add(f"{name}.around", Pad("zero", around, around))
-        self.add(f"{name}.sample", Upsample(mode, self._spec.stride, corners))
+            self.add(f"{name}.around", layers.Pad("zero", around, around))
+        self.add(f"{name}.sample", layers.Upsample(mode, self._spec.stride, corners))
         if upsampling == "trilinear_zeros":
             cut = triple(map(mul, around, self._spec.stride))
-            self.add(f"{name}.inside", Crop(cut, cut))
+            self.add(f"{name}.inside", layers.Crop(cut, cut))
 
     def transposed(
         self,
@@ -291,19 +271,19 @@ class _Builder:
         weight, summand = f"{name}.weight", f"{name}.bias" if bias else None
         stride = self._spec.stride
         sizes = kernel, weight, summand, stride, _cube(1), output_padding
-        self.add(name, ConvTranspose3d(*channels, *sizes))
+        self.add(name, layers.ConvTranspose3d(*channels, *sizes))
 
     def finished(self) -> Graph:
         """Return the graph, with the layers at its end."""
         match self._spec.end:
             case "tanh":
-                self.add("tanh", Tanh())
+                self.add("tanh", layers.Tanh())
             case "sigmoid":
-                self.add("sigmoid", Sigmoid())
+                self.add("sigmoid", layers.Sigmoid())
             case "none":
                 pass
         if self._spec.adds_input:
-            self.add("sum", Add(), INPUT, self.newest)
+            self.add("sum", layers.Add(), INPUT, self.newest)
         return Graph(self._spec.in_channels, tuple(self.nodes))
 
 
@@ -338,7 +318,7 @@ def _down(net: _Builder, spec: ResNetSpec, name: str, width: int) -> None:
     net.norm(f"{name}.norm", 2 * width)
     net.add(f"{name}.relu", spec.activation)
     if spec.blur:
-        net.add(f"{name}.blur", Downsample(spec.blur.taps, spec.stride, spec.blur.padding))
+        net.add(f"{name}.blur", layers.Downsample(spec.blur.taps, spec.stride, spec.blur.padding))
 
 
 def _residual_block(net: _Builder, spec: ResNetSpec, name: str, width: int) -> None:
@@ -352,7 +332,7 @@ def _residual_block(net: _Builder, spec: ResNetSpec, name: str, width: int) -> N
         if index == 0:
             net.add(f"{name}.relu", activation)
     if spec.residual != "none":
-        net.add(f"{name}.add", Add(), entering, net.newest)
+        net.add(f"{name}.add", layers.Add(), entering, net.newest)
     if spec.residual == "activated_sum":
         net.add(f"{name}.after", activation)
 
@@ -403,5 +383,5 @@ def _unet(spec: UNetSpec) -> Graph:
             net.norm(f"{name}.norm", leaving)
             deeper, skip = net.newest, skips.pop()
             pair = (skip, deeper) if spec.skip_first else (deeper, skip)
-            net.add(f"{name}.concat", Concat(), *pair)
+            net.add(f"{name}.concat", layers.Concat(), *pair)
     return net.finished()

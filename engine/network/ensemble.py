@@ -10,18 +10,9 @@ import numpy as np
 from msgspec.structs import asdict, replace
 
 from ..errors import CheckpointError
+from . import layers
 from .graph import INPUT, Graph, Network, Node, times, weight_shapes
-from .layers import (
-    Add,
-    ChannelAffine,
-    Concat,
-    Conv3d,
-    ConvTranspose3d,
-    FloatArray,
-    Layer,
-    LeakyRelu,
-    Subtract,
-)
+from .layers import FloatArray, Layer
 
 
 def mean_network(
@@ -60,7 +51,7 @@ def mean_network(
             nodes += _deviations(outputs, "mean")
             nodes.append(scaled.node("disagreement", nodes[-1].name))
             weights |= scaled.weights("disagreement")
-            nodes.append(Node("joined", Concat(), ("mean", "disagreement")))
+            nodes.append(Node("joined", layers.Concat(), ("mean", "disagreement")))
     patch = next((graph.patch for graph in graphs if graph.patch), None)
     return Network(Graph(first.in_channels, tuple(nodes), patch), weights)
 
@@ -73,7 +64,7 @@ class _Scaled:
     factor: float
 
     def node(self, name: str, source: str) -> Node:
-        layer = ChannelAffine(self.channels, f"{name}.scale", f"{name}.shift")
+        layer = layers.ChannelAffine(self.channels, f"{name}.scale", f"{name}.shift")
         return Node(name, layer, (source,))
 
     def weights(self, name: str) -> dict[str, FloatArray]:
@@ -85,7 +76,7 @@ def _sum(name: str, outputs: Sequence[str]) -> Iterator[Node]:
     """Yield nodes, the last of which adds up all outputs."""
     total, *more = outputs
     for number, output in enumerate(more, 1):
-        yield Node(f"{name}.{number}", Add(), (total, output))
+        yield Node(f"{name}.{number}", layers.Add(), (total, output))
         total = f"{name}.{number}"
 
 
@@ -93,9 +84,9 @@ def _deviations(outputs: Sequence[str], mean: str) -> Iterator[Node]:
     """Yield nodes, the last of which adds up the absolute deviations of all outputs."""
     absolute = list[str]()
     for number, output in enumerate(outputs):
-        yield Node(f"deviation.{number}", Subtract(), (output, mean))
+        yield Node(f"deviation.{number}", layers.Subtract(), (output, mean))
         absolute.append(f"absolute.{number}")
-        yield Node(absolute[-1], LeakyRelu(-1.0), (f"deviation.{number}",))
+        yield Node(absolute[-1], layers.LeakyRelu(-1.0), (f"deviation.{number}",))
     yield from _sum("deviations", absolute)
 
 
@@ -116,7 +107,7 @@ def _check_alike(first: Graph, other: Graph) -> None:
 def _weights_of_last(graph: Graph) -> set[str]:
     """Return the weights of the convolution that a graph ends with, if it alone reads them."""
     last = graph.nodes[-1].layer
-    if not isinstance(last, Conv3d | ConvTranspose3d):
+    if not isinstance(last, layers.Conv3d | layers.ConvTranspose3d):
         return set()
     uses = Counter(name for node in graph.nodes for name, _ in weight_shapes(node.layer))
     names = {name for name, _ in weight_shapes(last)}

@@ -276,6 +276,14 @@ class Graph(Tagged, frozen=True, tag="graph", cache_hash=True):
         """
         return dict(_shapes(self, patch))
 
+    def takes_patch(self, patch: Triple) -> bool:
+        """Return whether `check_patch` accepts a patch (D, H, W)."""
+        try:
+            self.check_patch(patch)
+        except PatchShapeError:
+            return False
+        return True
+
     def check_patch(self, patch: Triple) -> None:
         """Raise PatchShapeError unless the network maps a patch (D, H, W) to the same extents."""
         if self.patch not in (None, patch):

@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..errors import PatchShapeError
 from .graph import INPUT, Graph, Network, Node, TensorShape
 from .layers import (
     Add,
@@ -329,7 +328,7 @@ def largest_patch(graph: Graph, patch: Triple, fits: Callable[[Triple], bool]) -
     for the network's strides and for readability.
     """
     candidates = dict.fromkeys(_scaled_patch(patch, step) for step in range(1, _PATCH_SIZES))
-    taken = [one for one in candidates if one != patch and _takes_patch(graph, one)]
+    taken = [one for one in candidates if one != patch and graph.takes_patch(one)]
     fitting = bisect_left(taken, True, key=lambda one: not fits(one))
     return taken[fitting - 1] if fitting else None
 
@@ -340,11 +339,3 @@ def _scaled_patch(patch: Triple, step: int) -> Triple:
 
 def _rounded_edge(edge: int) -> int:
     return edge // 16 * 16 or 1 << edge.bit_length() - 1
-
-
-def _takes_patch(graph: Graph, patch: Triple) -> bool:
-    try:
-        graph.check_patch(patch)
-    except PatchShapeError:
-        return False
-    return True

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ..choice import Choice
+from ..errors import listed
 from ..files.header_limits import pick_volume
 from ..volume import Study
 from .acceptance import Verdict, accepted
@@ -22,8 +23,6 @@ from .series_files import Members
 Owner: TypeAlias = tuple[str, str]
 """Patient and study."""
 HASH_DIGITS = 8
-MOST_NAMED = 3
-"""Unreadable files of a series that are named; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +262,7 @@ def _without(
         f"{count} of the {len(members.instances)} images of the source had no position and {verb} "
         "omitted"
     )
-    note = f"{omitted}: {_listed([each.file.name for each in aside])}"
+    note = f"{omitted}: {listed([each.file.name for each in aside])}"
     incomplete = f"{row.incomplete}; {omitted}" if row.incomplete else omitted
     row = replace(row, notes=(*row.notes, note), incomplete=incomplete)
     strict = replace(choice, allow_uneven=False)
@@ -310,7 +309,7 @@ def _why_incomplete(members: Members, choice: Choice, aside: Collection[Path] = 
         files = "file" if len(lost) == 1 else "files"
         return (
             f"{len(lost)} {files} next to its {len(members.instances)} images {reason}: "
-            f"{_listed(lost)}"
+            f"{listed(lost)}"
         )
     if members.unlike and len(members.instances) > _identifiers_in(members):
         return (
@@ -326,7 +325,7 @@ def _why_incomplete(members: Members, choice: Choice, aside: Collection[Path] = 
             if each.blocker in blockers and each.sop_class in classes and each.file not in aside
         ]
         if blind:
-            return f"{len(blind)} of its {len(members.instances)} images {reason}: {_listed(blind)}"
+            return f"{len(blind)} of its {len(members.instances)} images {reason}: {listed(blind)}"
     if members.absent and not choice.allow_uneven:
         return (
             f"{_absent_files(members)}; copy the whole series, or use setting allow-uneven to use "
@@ -338,7 +337,7 @@ def _why_incomplete(members: Members, choice: Choice, aside: Collection[Path] = 
 
 
 def _absent_files(members: Members) -> str:
-    return f"{_absent_count(members)}: {_listed([image.file.name for image in members.absent])}"
+    return f"{_absent_count(members)}: {listed([image.file.name for image in members.absent])}"
 
 
 def _absent_count(members: Members) -> str:
@@ -363,7 +362,7 @@ def _missing_of_objects(there: Iterable[Concatenation]) -> str | None:
         if lost := sorted({*range(1, total + 1)} - {part.number for part in parts}):
             return (
                 f"it is one object in {total} files (a concatenation), and number "
-                f"{_listed(list(map(str, lost)))} is missing; copy or export it again"
+                f"{listed(list(map(str, lost)))} is missing; copy or export it again"
             )
     return None
 
@@ -380,14 +379,8 @@ def _cut_short(files: Iterable[Path], cut: Mapping[Path, str]) -> str | None:
     if not found:
         return None
     verb = "is" if len(found) == 1 else "are"
-    names = _listed([file.name for file in found])
+    names = listed([file.name for file in found])
     return f"{names} {verb} truncated or damaged ({cut[found[0]]}); copy or export it again"
-
-
-def _listed(names: Sequence[str]) -> str:
-    """List the first names, and count the others."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def _series_of_part(

@@ -6,7 +6,7 @@ from math import ceil, prod
 
 from ...engine.benchmark.measurement import Measured
 from ...engine.devices import Device
-from ...engine.errors import CudaError, DeviceMemoryError, EngineError, PatchShapeError
+from ...engine.errors import CudaError, DeviceMemoryError, EngineError
 from ...engine.network.graph import Graph, Network
 from ...engine.network.layers import Triple
 from ...engine.options import Precision
@@ -78,7 +78,7 @@ def candidates(
     does not try fp32, and the CPU tries nothing else, unless requested.
     """
     usual = [(edge, edge, edge) for edge in _EDGES if edge <= longest]
-    patches = {own, *(patch for patch in usual if _fits(graph, patch))}
+    patches = {own, *(patch for patch in usual if graph.takes_patch(patch))}
     usual_ones: tuple[Precision, ...] = (device.default_precision,)
     if device.kind == "cuda":
         usual_ones = tuple(each for each in device.precisions if each != "fp32")
@@ -135,11 +135,3 @@ def _tried(bench: Bench, network: Network, scan: Scan) -> Tried:
         return Tried(setting, patches, reason=reason, is_too_large=True)
     runs = ceil(patches / setting.batch)
     return Tried(setting, patches, measured, seconds=runs * measured.latency.median)
-
-
-def _fits(graph: Graph, patch: Triple) -> bool:
-    try:
-        graph.check_patch(patch)
-    except PatchShapeError:
-        return False
-    return True

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...io.errors import listed
 from ...io.volume import Volume
 from ..errors import ComparisonError
 from .images import Flags
@@ -79,13 +80,9 @@ def overlap_notes(overlaps: Sequence[LabelOverlap]) -> Iterator[str]:
         ("truth", [each for each in overlaps if not each.voxels_truth]),
     ):
         if lacking:
-            named = ", ".join(_title(each.label, each.name) for each in lacking[:MOST_NAMED])
-            more = len(lacking) - MOST_NAMED
-            rest = f" and {more} more" if more > 0 else ""
-            yield (
-                f"the segmentation of the {kind} lacks {named}{rest}: Dice is 0, and HD95 is not "
-                "defined"
-            )
+            named = listed([_title(each.label, each.name) for each in lacking], MOST_NAMED)
+            words = "Dice is 0, and HD95 is not defined"
+            yield f"the segmentation of the {kind} lacks {named}: {words}"
 
 
 def _title(label: int, name: str) -> str:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from ...io.dicom.series import Series
 from ...io.discovery import Discovery, discover, is_result
+from ...io.errors import listed
 from ...io.files.documents import read_document
 from ...io.formats.registry import scan_stem
 from ...io.search import Skipped
@@ -22,7 +23,6 @@ from ..shard import Shard
 COLUMNS = ("result", "truth", "mask")
 """Columns of a table of pairs; that of the mask is optional."""
 
-MOST_NAMED = 3
 
 _SYNTHETIC = re.compile(r"_desc-synthetic[A-Za-z0-9]*")
 
@@ -147,9 +147,8 @@ def _put_together(result: Study, found: Sequence[Study], masks: "_Named | None")
 
 
 def _too_many(found: Sequence[Study], kind: str) -> str:
-    names = ", ".join(str(study.name) for study in found[:MOST_NAMED])
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    return f"{len(found)} {kind} fit it, {names}{more}; name one with setting pairs"
+    names = listed([str(study.name) for study in found])
+    return f"{len(found)} {kind} fit it, {names}; name one with setting pairs"
 
 
 def _complete(pair: ScanPair, *, asks_for_mask: bool) -> ScanPair:

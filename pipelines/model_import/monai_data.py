@@ -9,21 +9,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...engine.importing.known_networks.monai_config import BundleConfig, Component, Unread
+from ...engine.model import intensity_maps as maps
 from ...engine.model.grid_window import GridWindow, WindowRule, WindowStep
-from ...engine.model.intensity_maps import (
-    ClipPercentiles,
-    ClipValues,
-    GammaCurve,
-    IntensityMap,
-    IntensityStep,
-    MinMax,
-    NetworkRange,
-    Percentiles,
-    Standard,
-    Steps,
-    Window,
-    ZScore,
-)
+from ...engine.model.intensity_maps import IntensityMap, IntensityStep, NetworkRange
 from ...engine.model.model_card import GridRule, MapsOn, ScanCrop, is_axes_code
 from ...engine.model.tiling import Shares, Tiling
 from ...engine.network.layers import Triple
@@ -226,7 +214,7 @@ class _Reader:
         """State the intensity map unless one of its transforms was left."""
         data, chain = self.data, self.chain
         if data.intensity_in is None and chain:
-            data.intensity_in = Steps(
+            data.intensity_in = maps.Steps(
                 tuple(chain), self.over, "zero" if self.over == "nonzero" else "mapped"
             )
             data.input_range = "open"
@@ -239,7 +227,7 @@ class _Reader:
         data = self.data
         if data.intensity_in is not None:
             first, onto = data.intensity_in, data.input_range
-            assert not isinstance(first, Steps)
+            assert not isinstance(first, maps.Steps)
             self.chain += _on_open_range(first, onto or "open")
             data.intensity_in = data.input_range = None
         on = self._grid()
@@ -278,22 +266,22 @@ def _on_open_range(single: IntensityMap, onto: NetworkRange) -> tuple[IntensityS
     """Return the steps that give on an unbounded range what a map gives on a bounded one."""
     lowest = 0.0 if onto == "0..1" else -1.0
     match single:
-        case Window(low, high):
-            return ClipValues(low, high), _line(low, high, lowest, 1.0)
-        case Percentiles(low, high):
-            return ClipPercentiles(low, high), MinMax(), _line(-1.0, 1.0, lowest, 1.0)
-        case MinMax():
-            return MinMax(), _line(-1.0, 1.0, lowest, 1.0)
-        case ZScore() | Standard():
+        case maps.Window(low, high):
+            return maps.ClipValues(low, high), _line(low, high, lowest, 1.0)
+        case maps.Percentiles(low, high):
+            return maps.ClipPercentiles(low, high), maps.MinMax(), _line(-1.0, 1.0, lowest, 1.0)
+        case maps.MinMax():
+            return maps.MinMax(), _line(-1.0, 1.0, lowest, 1.0)
+        case maps.ZScore() | maps.Standard():
             return (single,)
         case _:
             raise ValueError(f"{single} does not come from a transform")
 
 
-def _line(low: float, high: float, bottom: float, top: float) -> Standard:
+def _line(low: float, high: float, bottom: float, top: float) -> maps.Standard:
     """Return the map of low..high onto bottom..top."""
     sd = (high - low) / (top - bottom)
-    return Standard(low - bottom * sd, sd)
+    return maps.Standard(low - bottom * sd, sd)
 
 
 def _orientation(reader: _Reader, arguments: ComponentArguments) -> None:
@@ -366,9 +354,9 @@ def _scale_range(reader: _Reader, arguments: ComponentArguments) -> None:
         raise Refused("its limits are not a range")
     onto = _RANGES.get((bottom, top))
     if clips and onto:
-        reader.set_map(Window(low, high), onto)
+        reader.set_map(maps.Window(low, high), onto)
     else:
-        reader.add(*([ClipValues(low, high)] if clips else []), _line(low, high, bottom, top))
+        reader.add(*([maps.ClipValues(low, high)] if clips else []), _line(low, high, bottom, top))
 
 
 def _check_channels(reader: _Reader, *, channel_wise: bool) -> None:
@@ -383,9 +371,9 @@ def _scale(reader: _Reader, arguments: ComponentArguments) -> None:
     _check_channels(reader, channel_wise=channel_wise)
     onto = _RANGES.get((bottom, top))
     if onto:
-        reader.set_map(MinMax(), onto)
+        reader.set_map(maps.MinMax(), onto)
     elif bottom < top:
-        reader.add(MinMax(), _line(-1.0, 1.0, bottom, top))
+        reader.add(maps.MinMax(), _line(-1.0, 1.0, bottom, top))
     else:
         raise Refused("its limits are not a range")
 
@@ -401,12 +389,12 @@ def _scale_percentiles(reader: _Reader, arguments: ComponentArguments) -> None:
         raise Refused("its limits are not a range")
     onto = _RANGES.get((bottom, top))
     if clips and onto:
-        reader.set_map(Percentiles(lower, upper), onto)
+        reader.set_map(maps.Percentiles(lower, upper), onto)
     elif clips:
         line = _line(-1.0, 1.0, bottom, top)
-        reader.add(ClipPercentiles(lower, upper), MinMax(), line)
+        reader.add(maps.ClipPercentiles(lower, upper), maps.MinMax(), line)
     else:
-        reader.add(Percentiles(lower, upper), _line(-1.0, 1.0, bottom, top))
+        reader.add(maps.Percentiles(lower, upper), _line(-1.0, 1.0, bottom, top))
 
 
 def _normalize(reader: _Reader, arguments: ComponentArguments) -> None:
@@ -419,7 +407,7 @@ def _normalize(reader: _Reader, arguments: ComponentArguments) -> None:
         _check_channels(reader, channel_wise=channel_wise)
     if nonzero and (reader.chain or reader.data.intensity_in is not None):
         raise Refused("its nonzero voxels are those of another intensity transform")
-    reader.add(ZScore() if mean is None or sd is None else Standard(mean, sd))
+    reader.add(maps.ZScore() if mean is None or sd is None else maps.Standard(mean, sd))
     if nonzero:
         reader.over = "nonzero"
 
@@ -432,16 +420,16 @@ def _clip_percentiles(reader: _Reader, arguments: ComponentArguments) -> None:
     _check_channels(reader, channel_wise=channel_wise)
     if not 0 <= lower < upper <= 100:
         raise Refused("its limits are not a range")
-    reader.add(ClipPercentiles(lower, upper))
+    reader.add(maps.ClipPercentiles(lower, upper))
 
 
 def _contrast(reader: _Reader, arguments: ComponentArguments) -> None:
     gamma = arguments.number("gamma")
     arguments.only("invert_image", usual=False)
     arguments.only("retain_stats", usual=False)
-    if (reader.data.intensity_in, reader.data.input_range) != (MinMax(), "0..1") or gamma <= 0:
+    if (reader.data.intensity_in, reader.data.input_range) != (maps.MinMax(), "0..1") or gamma <= 0:
         raise Refused("it does not follow ScaleIntensity onto 0..1")
-    reader.add(GammaCurve(gamma))
+    reader.add(maps.GammaCurve(gamma))
 
 
 def _crop(reader: _Reader, arguments: ComponentArguments) -> None:

@@ -5,18 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import permutations, product
 from typing import TypeVar, get_args
 
+from ...engine.model import intensity_maps as maps
 from ...engine.model.grid_window import GridWindow, WindowRule, WindowStep
-from ...engine.model.intensity_maps import (
-    Identity,
-    IntensityMap,
-    MinMax,
-    NetworkRange,
-    Percentiles,
-    SampleZScore,
-    Steps,
-    Window,
-    ZScore,
-)
 from ...engine.model.model_card import GridRule, MapsOn, ModelCard
 from ...engine.model.tiling import OWN, Tiling
 from ...engine.network.layers import Triple, triple
@@ -34,17 +24,17 @@ class SingleChange:
     card: ModelCard
 
 
-_MAPS: tuple[IntensityMap, ...] = (
-    Identity(),
-    ZScore(1.0),
-    ZScore(3.0),
-    SampleZScore(),
-    Steps((ZScore(1.0),), "nonzero"),
-    MinMax(),
-    *(Percentiles(0, high) for high in (99, 99.5, 99.9)),
-    *(Percentiles(low, 100 - low) for low in (0.5, 1, 2)),
+_MAPS: tuple[maps.IntensityMap, ...] = (
+    maps.Identity(),
+    maps.ZScore(1.0),
+    maps.ZScore(3.0),
+    maps.SampleZScore(),
+    maps.Steps((maps.ZScore(1.0),), "nonzero"),
+    maps.MinMax(),
+    *(maps.Percentiles(0, high) for high in (99, 99.5, 99.9)),
+    *(maps.Percentiles(low, 100 - low) for low in (0.5, 1, 2)),
     *(
-        Window(*ends)
+        maps.Window(*ends)
         for ends in (
             (-1000, 1000),
             (-1000, 2000),
@@ -66,7 +56,7 @@ _SPACINGS = (1.0, 2.0, 1.5, 0.5, 0.8, 1.2, 3.0)
 """Usual millimetres of training grids."""
 
 _RULES: tuple[GridRule, ...] = ("cover", "monai", "monai-scan", "torchio", "simpleitk", "nnunet")
-_RANGES: tuple[NetworkRange, ...] = ("-1..1", "0..1", "open")
+_RANGES: tuple[maps.NetworkRange, ...] = ("-1..1", "0..1", "open")
 _EDGES = (32, 48, 64, 80, 96, 112, 128, 160, 192)
 _OVERLAPS = (0.0, 0.1, 0.25, 0.5, 0.6, 0.625, 0.75, 0.8)
 _BLENDS: tuple[Blend, ...] = ("gaussian", "constant", "linear", "hann", "crop")
@@ -229,7 +219,7 @@ def _fills(card: ModelCard) -> Iterator[float]:
     The middle of a window is what MONAI's inverse gives if results are mapped to it afterwards.
     """
     for intensity in card.maps_out:
-        if isinstance(intensity, Window):
+        if isinstance(intensity, maps.Window):
             yield intensity.low
             yield (intensity.low + intensity.high) / 2
     yield from (0.0, -1.0, -1000.0, -1024.0)

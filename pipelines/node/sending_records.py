@@ -14,7 +14,7 @@ from ...io.dicom_network.errors import RefusedError
 from ...io.dicom_network.sending import Transmission
 from ...io.dicom_network.sent_objects import identity_of
 from ...io.dicom_network.storage_commitment import Commitment, CommitmentReport, Referenced
-from ...io.errors import UnreadableScanError
+from ...io.errors import UnreadableScanError, listed
 from .audit import party_of, result_facts_of
 from .audit_messages import begin_transfer, transferred
 from .context import NodeContext
@@ -68,9 +68,8 @@ class Result:
 
 def refusals_of(reasons: dict[str, str], count: int) -> str:
     """Describe objects that are not stored. reasons: by file name. count: objects of the result."""
-    names, [reason, *_] = list(reasons), reasons.values()
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{len(names)} of {count} objects ({', '.join(names[:3])}{more}): {reason}"
+    reason = next(iter(reasons.values()))
+    return f"{len(reasons)} of {count} objects ({listed([*reasons])}): {reason}"
 
 
 class SendingRecords:

@@ -14,18 +14,19 @@ from .report import StudyReport
 class MeasureRule:
     """A measure, with its name everywhere and its judgement.
 
-    key, title: its name in JSON and in words. help: description. of: returns it from a row; None if
-    it is not known. low, high: whether lower or higher values than usual are suspicious. floor:
-    smallest standard deviation that a group is taken to have, in the measure's unit, or in
+    key: its name in JSON, and of its field in `Measures`. help: description. name: its name in
+    words, unless that is the key. figure: returns it from a row if no field of `Measures` has it;
+    None if it is not known. low, high: whether lower or higher values than usual are suspicious.
+    floor: smallest standard deviation that a group is taken to have, in the measure's unit, or in
     logarithms if `is_ratio`. share: the same as a share of the group's median. least, most: limits
     for any batch. unit: of the measure. is_listed: whether it is a column of the list in pages,
     which is as wide as a screen.
     """
 
     key: str
-    title: str
     help: str
-    of: Callable[[StudyReport], float | None]
+    name: str = ""
+    figure: Callable[[StudyReport], float | None] | None = None
     low: bool = False
     high: bool = False
     floor: float = 0.0
@@ -36,6 +37,17 @@ class MeasureRule:
     unit: str = ""
     is_listed: bool = True
 
+    @property
+    def title(self) -> str:
+        """Name in words."""
+        return self.name or self.key.replace("_", " ")
+
+    def of(self, row: StudyReport) -> float | None:
+        """Return the measure of a row; None if it is not known."""
+        if self.figure:
+            return self.figure(row)
+        return getattr(row.measures, self.key) if row.measures else None
+
     def scaled(self, value: float) -> float:
         """Return a value on the scale on which deviations are measured."""
         return log(max(value, 1e-6)) if self.is_ratio else value
@@ -45,34 +57,24 @@ class MeasureRule:
         return exp(value) if self.is_ratio else value
 
 
-def _measured(name: str) -> Callable[[StudyReport], float | None]:
-    return lambda row: getattr(row.measures, name) if row.measures else None
-
-
 RULES = (
     MeasureRule(
         "edges",
-        "edges",
         "correlation of the size of the gradient in scan and result; low if the anatomy differs",
-        _measured("edges"),
         low=True,
         floor=0.02,
         least=0.01,
     ),
     MeasureRule(
         "match",
-        "match",
         "share of the result's variance that the scan's value explains; low if the anatomy differs",
-        _measured("match"),
         low=True,
         floor=0.01,
         least=0.02,
     ),
     MeasureRule(
         "detail",
-        "detail",
         "detail of the result divided by that of the scan; low if blurred, high if noisy",
-        _measured("detail"),
         low=True,
         high=True,
         floor=0.1,
@@ -80,18 +82,14 @@ RULES = (
     ),
     MeasureRule(
         "cut_off",
-        "cut off",
         "share of the foreground at the lowest or highest value of the result",
-        _measured("cut_off"),
         high=True,
         floor=0.002,
         most=0.5,
     ),
     MeasureRule(
         "mirrored",
-        "mirrored",
         "rise of the match if the result is mirrored along its best axis",
-        _measured("mirrored"),
         high=True,
         floor=0.03,
         most=0.05,
@@ -99,9 +97,7 @@ RULES = (
     ),
     MeasureRule(
         "shift",
-        "shift",
         "displacement of the result along an axis",
-        _measured("shift"),
         high=True,
         floor=0.1,
         most=5.0,
@@ -109,18 +105,15 @@ RULES = (
     ),
     MeasureRule(
         "empty",
-        "empty parts",
         "share of the parts with edges in the scan that have none in the result",
-        _measured("empty"),
+        name="empty parts",
         high=True,
         floor=0.002,
         most=0.4,
     ),
     MeasureRule(
         "breaks",
-        "breaks",
         "largest change of the edges' correlation from slice to slice",
-        _measured("breaks"),
         high=True,
         floor=0.03,
         most=0.6,
@@ -128,17 +121,14 @@ RULES = (
     ),
     MeasureRule(
         "local",
-        "local deviation",
         "largest deviation of a part of the result from what is usual at the scan's values",
-        _measured("local"),
+        name="local deviation",
         high=True,
         floor=0.005,
     ),
     MeasureRule(
         "values",
-        "values",
         "number of 256 grey levels that occur in the foreground",
-        _measured("values"),
         low=True,
         floor=0.1,
         is_ratio=True,
@@ -147,41 +137,35 @@ RULES = (
     ),
     MeasureRule(
         "distance",
-        "distance",
         "distance of the scan from the model's calibration set, in standard deviations",
-        _measured("distance"),
         most=DEVIATIONS,
     ),
     MeasureRule(
         "seam",
-        "seam",
         "steps across patch borders divided by steps elsewhere",
-        lambda row: row.seams and row.seams.worst,
+        figure=lambda row: row.seams and row.seams.worst,
         high=True,
         floor=0.1,
         most=3,
     ),
     MeasureRule(
         "cycle",
-        "cycle error",
         "mean absolute difference between the scan and its result translated back",
-        lambda row: row.cycle and row.cycle.error,
+        name="cycle error",
+        figure=lambda row: row.cycle and row.cycle.error,
         high=True,
         share=0.1,
     ),
     MeasureRule(
-        "spread",
         "spread",
         "mean standard deviation between mirrored translations",
-        lambda row: row.spread and row.spread.deviation,
+        figure=lambda row: row.spread and row.spread.deviation,
         high=True,
         share=0.1,
     ),
     MeasureRule(
         "disagreement",
-        "disagreement",
         "mean absolute deviation of an ensemble's networks from their mean",
-        _measured("disagreement"),
         high=True,
         share=0.1,
     ),
@@ -201,8 +185,8 @@ def level_rules(rows: Sequence[StudyReport]) -> Iterator[MeasureRule]:
         for at, title in enumerate(_LEVELS):
             yield MeasureRule(
                 f"levels.{channel}.{at}",
-                f"{title} of channel {channel + 1}" if channel else title,
                 "",
+                f"{title} of channel {channel + 1}" if channel else title,
                 partial(_level, channel, at),
                 low=True,
                 high=True,

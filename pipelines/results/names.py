@@ -12,6 +12,7 @@ from ...engine.model.model_card import ModelCard
 from ...engine.model.model_file import Model
 from ...io.channels import name_parts, other_results, without_channel, words_of
 from ...io.discovery import Discovery
+from ...io.errors import listed
 from ...io.files.own_files import is_record
 from ...io.files.parts import is_part
 from ...io.files.regular import is_folder
@@ -226,8 +227,6 @@ def _unless_read_only(study: Study) -> Study:
 
 
 MOVE = "move one away"
-MOST_NAMED = 3
-"""Rivals that a reason names; the others are counted."""
 
 
 def rivals_refused(
@@ -317,9 +316,7 @@ def _free_name(source: PurePosixPath, known: Iterable[PurePosixPath]) -> PurePos
 
 
 def _reason(source: PurePosixPath, others: Sequence[PurePosixPath]) -> str:
-    named = ", ".join(map(str, others[:MOST_NAMED]))
-    if len(others) > MOST_NAMED:
-        named += f" and {len(others) - MOST_NAMED} more"
+    named = listed([*map(str, others)])
     if any(_folded(str(source), one_case=True) == _folded(str(o), one_case=True) for o in others):
         named += " (their names differ only in case or in Unicode normalisation)"
     return f"its result would overwrite that of {named}"

@@ -24,20 +24,9 @@ from ..report.report import StudyReport
 from ..results.manifest import ManifestEntry
 from ..results.record_folder import OutputPlace
 from ..results.resume import PlannedStudy
+from . import messages
 from .in_flight import DeviceLostError
-from .messages import (
-    BatchNews,
-    BatchOrder,
-    Ended,
-    Happened,
-    JobAssigned,
-    ResultMade,
-    ResultRecorded,
-    StopStoring,
-    StopWork,
-    StudyAssigned,
-    StudyRequested,
-)
+from .messages import BatchNews, BatchOrder
 from .networks import Networks, OpenNetwork, open_network
 from .pipeline import Concurrency
 from .process import Channel
@@ -58,7 +47,7 @@ class PipeSource(JobSource):
         self, kind: JobKind, channel: Channel[BatchNews, BatchOrder], place: OutputPlace
     ) -> None:
         self.place = place
-        self.following: SimpleQueue[JobAssigned] = SimpleQueue()
+        self.following: SimpleQueue[messages.JobAssigned] = SimpleQueue()
         self._kinds = iter([kind])
         self._channel = channel
         self._recording = threading.Lock()
@@ -76,7 +65,7 @@ class PipeSource(JobSource):
 
     def take(self) -> PlannedStudy | None:
         """Request a study and wait for the answer."""
-        self._channel.send(StudyRequested())
+        self._channel.send(messages.StudyRequested())
         return self._assigned.get()
 
     def finish(self, _row: StudyReport) -> None:
@@ -84,12 +73,12 @@ class PipeSource(JobSource):
 
     def reclaim(self, why: str) -> None:
         """End with an error, after which the batch process requeues the claimed studies."""
-        self._channel.send(Ended(why))
+        self._channel.send(messages.Ended(why))
 
     def append(self, entry: ManifestEntry) -> None:
         """Send an entry to be recorded; it is on disk before this returns. Raises OSError."""
         with self._recording:
-            self._channel.send(ResultMade(entry))
+            self._channel.send(messages.ResultMade(entry))
             error = self._answers.get()
         if error:
             raise error
@@ -104,15 +93,15 @@ class PipeSource(JobSource):
             except EOFError:
                 os._exit(1)
             match order:
-                case StudyAssigned(planned):
+                case messages.StudyAssigned(planned):
                     self._assigned.put(planned)
-                case ResultRecorded(error):
+                case messages.ResultRecorded(error):
                     self._answers.put(error)
-                case StopWork():
+                case messages.StopWork():
                     worker.stop()
-                case StopStoring():
+                case messages.StopStoring():
                     worker.abort()
-                case JobAssigned():
+                case messages.JobAssigned():
                     self.following.put(order)
                     return
 
@@ -138,7 +127,7 @@ class PipeWorker:
         """Translate the studies received until there are no more, and end."""
         if self.run(channel, self.networks(channel)):
             release_output()
-            channel.send(Ended())
+            channel.send(messages.Ended())
 
     def networks(self, channel: Channel[BatchNews, BatchOrder], *, keeps: bool = False) -> Networks:
         """Return the networks of its device, which report each opening.
@@ -156,7 +145,7 @@ class PipeWorker:
         ) -> abc.Generator[AnyGenerator]:
             with self.open_network(network, device, patch, precision, progress) as generator:
                 # Before a study can end the process.
-                channel.send(Happened((DeviceOpened(generator.device),)))
+                channel.send(messages.Happened((DeviceOpened(generator.device),)))
                 yield generator
 
         return Networks(self.device, keeps=keeps, is_halved=True, open_network=opened)
@@ -171,7 +160,7 @@ class PipeWorker:
         threading.Thread(target=source.obey, args=(worker,), daemon=True).start()
         try:
             for events in bundled(worker.run()):
-                channel.send(Happened(events))
+                channel.send(messages.Happened(events))
         except (EngineError, DeviceLostError) as error:
             source.reclaim(str(error))
             return None

@@ -16,18 +16,8 @@ from ..results.manifest import Manifest, ManifestEntry
 from ..results.record_folder import OutputPlace
 from ..results.resume import PlannedStudy
 from ..retries import TRIES
-from .messages import (
-    BatchNews,
-    BatchOrder,
-    Ended,
-    Happened,
-    ResultMade,
-    ResultRecorded,
-    StopStoring,
-    StopWork,
-    StudyAssigned,
-    StudyRequested,
-)
+from . import messages
+from .messages import BatchNews, BatchOrder
 from .outcomes import BatchEvents
 from .pipe_worker import PipeWorker
 from .pipeline import concurrency_of
@@ -127,7 +117,7 @@ class SharedBatch:
     def stop(self) -> None:
         """Start no more studies; those that the networks have finished are still stored."""
         self._is_stopped = True
-        self._supervisor.post(lambda: self._end(StopWork()))
+        self._supervisor.post(lambda: self._end(messages.StopWork()))
 
     def rest(self, seconds: float = threading.TIMEOUT_MAX) -> Iterator[Event]:
         """Yield the events that follow a stop, for at most `seconds`."""
@@ -150,26 +140,26 @@ class SharedBatch:
 
     def _abort(self) -> None:
         self._is_stopped = True
-        self._end(StopStoring())
+        self._end(messages.StopStoring())
         self._supervisor.kill_in(LAST_MOMENT)
 
-    def _end(self, order: StopWork | StopStoring) -> None:
+    def _end(self, order: messages.StopWork | messages.StopStoring) -> None:
         """Stop all workers, including those that wait for studies that others may release."""
         self._supervisor.stop(order)
         self._dispatch()
 
     def _handle(self, process: str, news: BatchNews) -> None:
         match news:
-            case StudyRequested():
+            case messages.StudyRequested():
                 self._asking.append(process)
                 self._dispatch()
-            case ResultMade(entry):
-                self._supervisor.send(process, ResultRecorded(self._record(entry)))
-            case Ended(trouble):
+            case messages.ResultMade(entry):
+                self._supervisor.send(process, messages.ResultRecorded(self._record(entry)))
+            case messages.Ended(trouble):
                 self._at_work[process].trouble = trouble
                 if not (trouble or self._awaits_ends):  # in trouble, a successor needs the GPU
                     self._supervisor.let_go(process)
-            case Happened(events):
+            case messages.Happened(events):
                 for event in events:
                     self._note(process, event)
 
@@ -230,12 +220,12 @@ class SharedBatch:
             self._asking = deque(one for one in self._asking if not self._assign_one(one))
         if self._is_stopped or not any(one.claimed for one in self._at_work.values()):
             while self._asking:
-                self._supervisor.send(self._asking.popleft(), StudyAssigned(None))
+                self._supervisor.send(self._asking.popleft(), messages.StudyAssigned(None))
 
     def _assign_one(self, process: str) -> bool:
         planned = self._studies.take(self._at_work[process].claimed)
         if planned:
-            self._supervisor.send(process, StudyAssigned(planned))
+            self._supervisor.send(process, messages.StudyAssigned(planned))
         return planned is not None
 
     def _fail(self, planned: PlannedStudy) -> None:

@@ -14,27 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.model.intensity_maps import (
-    USUAL_RANGE,
-    ClipPercentiles,
-    ClipValues,
-    GammaCurve,
-    Identity,
-    IntensityMap,
-    IntensityStep,
-    Linear,
-    Logarithm,
-    MinMax,
-    NetworkRange,
-    Percentiles,
-    SampleZScore,
-    Standard,
-    Steps,
-    Voxels,
-    Window,
-    ZScore,
-    is_measured,
-)
+from ...engine.model import intensity_maps as maps
+from ...engine.model.intensity_maps import IntensityMap, IntensityStep, Linear, NetworkRange, Voxels
 from ...engine.model.model_card import ModelCard
 from ...engine.network.layers import FloatArray, triple
 from ...engine.scaling import Clipped, Scaling
@@ -45,7 +26,7 @@ from .statistics import Range, extremes, mean_and_deviation, percentiles
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Values: TypeAlias = npt.NDArray[np.floating]
-FittedStep: TypeAlias = Scaling | ClipValues | Logarithm | GammaCurve
+FittedStep: TypeAlias = Scaling | maps.ClipValues | maps.Logarithm | maps.GammaCurve
 """IntensityStep with fitted numbers."""
 
 _LARGEST_EXPONENT = float(np.log(np.finfo(np.float32).max))
@@ -57,11 +38,11 @@ def forward(step: FittedStep, values: Values) -> Values:
         case Scaling():
             out = np.subtract(values, step.centre) / step.radius
             return np.clip(out, step.lowest, 1) if step.clips else out
-        case ClipValues(low, high):
+        case maps.ClipValues(low, high):
             return np.clip(values, low, high)
-        case Logarithm(offset):
+        case maps.Logarithm(offset):
             return np.log(values + offset)
-        case GammaCurve(gamma):
+        case maps.GammaCurve(gamma):
             return np.sign(values) * np.abs(values) ** gamma
 
 
@@ -70,11 +51,11 @@ def inverse(step: FittedStep, values: Values) -> Values:
     match step:
         case Scaling():
             return values * step.radius + step.centre
-        case ClipValues():
+        case maps.ClipValues():
             return values
-        case Logarithm(offset):
+        case maps.Logarithm(offset):
             return np.exp(np.minimum(values, _LARGEST_EXPONENT)) - offset
-        case GammaCurve(gamma):
+        case maps.GammaCurve(gamma):
             return np.sign(values) * np.abs(values) ** (1 / gamma)
 
 
@@ -110,7 +91,7 @@ class FittedMap:
         values: Values = np.array([value])
         with np.errstate(all="ignore"):
             for step in self.steps:
-                values = values if isinstance(step, ClipValues) else forward(step, values)
+                values = values if isinstance(step, maps.ClipValues) else forward(step, values)
             network = float((values[0] - self.scaling.centre) / self.scaling.radius)
         if not isfinite(network):
             raise PreparationError(
@@ -189,7 +170,7 @@ def fit_map(
     measured: the scan's `study_range`. onto: the network's range. Raises PreparationError if the
     statistics that it needs do not exist.
     """
-    if not isinstance(intensity, Steps):
+    if not isinstance(intensity, maps.Steps):
         return FittedMap(fit(intensity, volumes[channel], measured, onto))
     inside = region(intensity.over, volumes, channel)
     steps = _fit_steps(intensity, volumes[channel], inside, measured, onto)
@@ -201,7 +182,10 @@ def fit_map(
 
 
 def fit(
-    intensity: Linear | Identity, volume: Volume, measured: Range, onto: NetworkRange = USUAL_RANGE
+    intensity: Linear | maps.Identity,
+    volume: Volume,
+    measured: Range,
+    onto: NetworkRange = maps.USUAL_RANGE,
 ) -> Scaling:
     """Fit a map that is a line.
 
@@ -209,22 +193,22 @@ def fit(
     requested percentiles are equal.
     """
     match intensity:
-        case Window(low, high):
+        case maps.Window(low, high):
             return _between(Range(low, high), onto, clips=True)
-        case Percentiles(low, high):
+        case maps.Percentiles(low, high):
             return _between(_percentiles(volume, low, high), onto, clips=True)
-        case MinMax():
+        case maps.MinMax():
             return _between(measured, onto)
-        case ZScore(spread):
+        case maps.ZScore(spread):
             mean, deviation = mean_and_deviation(volume)
             return Scaling(mean, deviation * spread)
-        case SampleZScore():
+        case maps.SampleZScore():
             mean, deviation = mean_and_deviation(volume)
             count = volume.voxels.size
             return Scaling(mean, deviation * sqrt(count / (count - 1)))
-        case Standard(mean, sd):
+        case maps.Standard(mean, sd):
             return Scaling(mean, sd)
-        case Identity():
+        case maps.Identity():
             return Scaling()
 
 
@@ -310,11 +294,11 @@ def filled(volumes: Sequence[Volume]) -> Mask:
 
 
 def _fit_steps(
-    chain: Steps, volume: Volume, inside: Mask | None, measured: Range, onto: NetworkRange
+    chain: maps.Steps, volume: Volume, inside: Mask | None, measured: Range, onto: NetworkRange
 ) -> tuple[FittedStep, ...]:
     """Fit one step after another to the voxels that the ones before it make."""
     sample: Values | None = None
-    if any(map(is_measured, chain.steps)):
+    if any(map(maps.is_measured, chain.steps)):
         values = volume.values()
         sample = values.ravel(order="K") if inside is None else values[inside]
     ends = np.array([measured.low, measured.high])
@@ -322,7 +306,7 @@ def _fit_steps(
         ends = np.array([sample.min(), sample.max()], np.float64)
     found = list[FittedStep]()
     for step in chain.steps:
-        if isinstance(step, Logarithm) and ends[0] + step.offset <= 0:
+        if isinstance(step, maps.Logarithm) and ends[0] + step.offset <= 0:
             raise PreparationError(
                 f"The model takes the logarithm of values that reach down to {ends[0]:g}, with an "
                 f"offset of {step.offset:g}; the scan is in another unit, or does not suit the "
@@ -338,10 +322,10 @@ def _fit_steps(
 def _fit_step(
     step: IntensityStep, volume: Volume, sample: Values | None, onto: NetworkRange
 ) -> FittedStep:
-    if isinstance(step, ClipValues | Logarithm | GammaCurve):
+    if isinstance(step, maps.ClipValues | maps.Logarithm | maps.GammaCurve):
         return step
-    if sample is None or not is_measured(step):
-        assert not isinstance(step, ClipPercentiles)
+    if sample is None or not maps.is_measured(step):
+        assert not isinstance(step, maps.ClipPercentiles)
         return fit(step, volume, Range(0, 0), onto)
     ends = extremes(sample)
     if ends.low == ends.high:
@@ -350,7 +334,7 @@ def _fit_step(
             "intensities cannot be mapped; check how it was saved."
         )
     part = volume.with_voxels(sample)
-    if isinstance(step, ClipPercentiles):
+    if isinstance(step, maps.ClipPercentiles):
         low_high = _percentiles(part, step.low, step.high)
-        return ClipValues(low_high.low, low_high.high)
+        return maps.ClipValues(low_high.low, low_high.high)
     return fit(step, part, ends, onto)

@@ -6,7 +6,7 @@ They are no quality: each finds one way of going wrong.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
 from math import log, sqrt
@@ -22,7 +22,7 @@ from .finish import Canvas
 from .geometry import memory_order
 from .prepare import Prepared
 from .statistics import level_between
-from .structure import structure
+from .structure import gradient_sizes, structure
 
 _VOXELS = 1 << 18
 """Voxels that are looked at in each image, unless three planes have more; some 4 ms.
@@ -103,18 +103,8 @@ def measure(
     whole = structure(scan, result, spacing, signs)
     if found is _CONSTANT or whole is None:
         return found
-    return replace(
-        found,
-        match=whole.match,
-        mirrored=whole.mirrored,
-        shift=whole.shift,
-        empty=whole.empty,
-        breaks=whole.breaks,
-        local=whole.local,
-        values=whole.values,
-        levels=(triple(unit(np.array(whole.levels)).tolist()),),
-        patterns=whole.patterns,
-    )
+    levels = triple(unit(np.array(whole.levels)).tolist())
+    return replace(found, **{**asdict(whole), "levels": (levels,)})
 
 
 def worst(each: Sequence[Measures | None]) -> Measures | None:
@@ -156,7 +146,7 @@ def _measured(scan: AnyArray, result: AnyArray, signs: tuple[int, int]) -> Measu
     inside = pair[1][pair[0] > _foreground_level(pair[0])]
     inside -= np.float32(0.5)
     at_end = np.count_nonzero(np.abs(inside, out=inside) >= np.float32(0.5 - _AT_END))
-    edges = _edges(pair)
+    edges = gradient_sizes(pair)
     if not (inside.size and edges.size):
         return None
     means, products = _moments(edges)
@@ -196,14 +186,6 @@ def _foreground_level(scan: FloatArray) -> float:
         return -1.0
     edges = np.arange(first, last + 2, dtype=np.float64) / (_BINS - 1)
     return level_between(counts[first : last + 1], edges)
-
-
-def _edges(pair: FloatArray) -> FloatArray:
-    """Return the size of the gradient within each plane, by differences of next neighbours."""
-    corner = pair[..., :-1, :-1]
-    down, across = pair[..., 1:, :-1] - corner, pair[..., :-1, 1:] - corner
-    np.add(np.square(down, out=down), np.square(across, out=across), out=down)
-    return np.sqrt(down, out=down)
 
 
 def _moments(pair: FloatArray) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

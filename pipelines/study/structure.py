@@ -49,7 +49,7 @@ _PATTERN_SIDE = 8, 4, 4
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Structure of a result against its scan, as `Measures` describes it.
+    """Structure of a result against its scan, in fields of `Measures`.
 
     match: explained share of the variance. mirrored: gain by a mirror image. shift: in millimetres.
     empty: share of parts. breaks: between slices. values: number. local: largest deviation of a
@@ -106,7 +106,7 @@ def _structure(
         return None
     pair -= low
     pair *= 1 / size
-    edges = _edges(pair)
+    edges = gradient_sizes(pair)
     if not edges.any(axis=(1, 2, 3)).all():
         return None
     bins = np.minimum(pair * np.float32(_BINS), np.float32(_BINS - 1)).astype(np.intp)
@@ -141,8 +141,8 @@ def _lattice(scan: AnyArray, result: AnyArray) -> tuple[FloatArray, int]:
     return pair, every
 
 
-def _edges(pair: FloatArray) -> FloatArray:
-    """Return the size of the gradient within each slice."""
+def gradient_sizes(pair: FloatArray) -> FloatArray:
+    """Return the size of the gradient within each plane, by differences of next neighbours."""
     corner = pair[..., :-1, :-1]
     down, across = pair[..., 1:, :-1] - corner, pair[..., :-1, 1:] - corner
     np.add(np.square(down, out=down), np.square(across, out=across), out=down)

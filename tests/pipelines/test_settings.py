@@ -1,6 +1,6 @@
 """The fingerprint of the settings, and their way through a report."""
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -150,9 +150,8 @@ def test_options_that_exclude_each_other_are_refused(
 class Shares:
     """A share, as an option may be added."""
 
-    share: float = field(
-        default=0.5,
-        metadata=setting("A share.", Shown("", least=0, most=1), Rules(Effect.HARMLESS)),
+    share: float = setting(
+        "A share.", Shown("", least=0, most=1), Rules(Effect.HARMLESS), default=0.5
     )
 
 

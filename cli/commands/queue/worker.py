@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ....engine.options import TUNING_SECONDS
 from ....pipelines.errors import QueueLostError
 from ....pipelines.host.failure_hook import FailureHook
 from ....pipelines.host.service_manager import service_of_manager
 from ....pipelines.option import Effect
 from ....pipelines.retries import TRIES
 from ...errors import Exit, complain, errors_reported, sentence, status
+from ...options.groups import LimitOptions
 from ...options.queue import (
     LogFileOption,
     LogFormatOption,
@@ -21,8 +21,8 @@ from ...options.queue import (
     QueueOption,
     checked_batch,
 )
-from ...options.translate import DEVICES, BatchSize, Threads, Tune, TuneSeconds, VramLimit
-from ...options.values import checked_device, checked_file, cuda_limits, wrong_value
+from ...options.translate import DEVICES
+from ...options.values import checked_device, checked_file, wrong_value
 from ...render.service_log import Level, log
 from ...render.text import counted, flagged, seconds
 from ...signals import handling_stop_signals
@@ -84,11 +84,8 @@ def worker(
         ),
         Effect.HARMLESS,
     ] = TRIES,
-    vram_limit: VramLimit = None,
-    threads: Threads = None,
-    batch: BatchSize = "auto",
-    tune: Tune = "auto",
-    tune_seconds: TuneSeconds = TUNING_SECONDS,
+    *,
+    use: LimitOptions,
     yield_to_others: Annotated[
         bool,
         typer.Option(
@@ -138,7 +135,7 @@ def worker(
     if wait and not until_empty:
         raise wrong_value("--wait", "it needs --until-empty.")
     asked = checked_device(device)
-    limits = cuda_limits(vram_limit, tune, tune_seconds, batch, threads)
+    limits = use.limits()
     with errors_reported(verbose=False):
         from ....pipelines.jobs.events import WorkerSettings, YieldLimits
         from ....pipelines.jobs.queue.location import queue_place

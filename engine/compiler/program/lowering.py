@@ -9,27 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...network import layers
 from ...network.graph import INPUT, Graph, Network, Node
-from ...network.layers import (
-    ActivationLayer,
-    Add,
-    ChannelAffine,
-    Channels,
-    Concat,
-    Conv3d,
-    ConvTranspose3d,
-    Crop,
-    Downsample,
-    GroupNorm,
-    InstanceNorm,
-    Multiply,
-    Pad,
-    Pool,
-    PRelu,
-    Subtract,
-    Upsample,
-    negative,
-)
 from ..gpu_properties import GpuProperties
 from ..lowered import Layout, Lowered
 from ..steps import (
@@ -91,7 +72,7 @@ def _without_outer_sum(network: Network) -> tuple[Network, bool]:
     """Return the network without a final sum with its input, and whether it has such a sum."""
     *nodes, last = network.graph.nodes
     inner = nodes[-1].name if nodes else INPUT
-    is_sum = isinstance(last.layer, Add) and set(last.inputs) == {INPUT, inner}
+    is_sum = isinstance(last.layer, layers.Add) and set(last.inputs) == {INPUT, inner}
     if inner == INPUT or not is_sum:
         return network, False
     return Network(Graph(network.graph.in_channels, tuple(nodes)), network.weights), True
@@ -100,44 +81,46 @@ def _without_outer_sum(network: Network) -> tuple[Network, bool]:
 def _lower_narrow(builder: ProgramBuilder, node: Node) -> bool:
     """Lower a convolution to few channels with what follows it; return whether that is possible."""
     conv = node.layer
-    if not isinstance(conv, Conv3d) or takes_patches(builder, node, conv):
+    if not isinstance(conv, layers.Conv3d) or takes_patches(builder, node, conv):
         return False
     return convolve_narrow(builder, node, conv)
 
 
 def _value(builder: ProgramBuilder, node: Node) -> Value:
     match node.layer:
-        case Conv3d() as conv:
+        case layers.Conv3d() as conv:
             if takes_patches(builder, node, conv):
                 return convolve_patches(builder, node, conv)
             return convolve(builder, node, conv)
-        case ConvTranspose3d() as conv:
+        case layers.ConvTranspose3d() as conv:
             return convolve_transposed(builder, node, conv)
-        case InstanceNorm() | GroupNorm() as norm:
+        case layers.InstanceNorm() | layers.GroupNorm() as norm:
             return _normalise(builder, node, norm)
-        case ChannelAffine() as affine:
+        case layers.ChannelAffine() as affine:
             return _scale(builder, node, affine)
-        case Pad() as pad:
+        case layers.Pad() as pad:
             return _pad(builder, node, pad)
-        case Crop() as crop:
+        case layers.Crop() as crop:
             return _crop(builder, node, crop)
-        case Channels() as channels:
+        case layers.Channels() as channels:
             return _take(builder, node, channels)
-        case Add():
+        case layers.Add():
             return _combine(builder, node, "add")
-        case Subtract():
+        case layers.Subtract():
             return _combine(builder, node, "subtract")
-        case Multiply():
+        case layers.Multiply():
             return _multiply(builder, node)
-        case Concat():
+        case layers.Concat():
             return _concat(builder, node)
-        case Upsample() | Downsample() | Pool() as sampling:
+        case layers.Upsample() | layers.Downsample() | layers.Pool() as sampling:
             return _sample(builder, node, sampling)
         case activation:
             return _activate(builder, node, activation)
 
 
-def _activate(builder: ProgramBuilder, node: Node, layer: ActivationLayer | PRelu) -> Value:
+def _activate(
+    builder: ProgramBuilder, node: Node, layer: layers.ActivationLayer | layers.PRelu
+) -> Value:
     value = builder.elementwise(node.inputs[0])
     only = value.parts[0] if len(value.parts) == 1 else None
     if only and only.residual and only.after == IDENTITY:
@@ -155,10 +138,10 @@ def _activate(builder: ProgramBuilder, node: Node, layer: ActivationLayer | PRel
 
 
 def _activations(
-    builder: ProgramBuilder, node: Node, layer: ActivationLayer | PRelu, value: Value
+    builder: ProgramBuilder, node: Node, layer: layers.ActivationLayer | layers.PRelu, value: Value
 ) -> Iterator[Activation]:
     """Yield the activation that a layer applies to each part of a value."""
-    if not isinstance(layer, PRelu):
+    if not isinstance(layer, layers.PRelu):
         yield from [as_activation(layer)] * len(value.parts)
         return
     slopes, first = builder.by_slot(layer.slope, value), 0
@@ -169,9 +152,11 @@ def _activations(
         first = last
 
 
-def _normalise(builder: ProgramBuilder, node: Node, layer: InstanceNorm | GroupNorm) -> Value:
+def _normalise(
+    builder: ProgramBuilder, node: Node, layer: layers.InstanceNorm | layers.GroupNorm
+) -> Value:
     name = node.inputs[0]
-    if isinstance(layer, GroupNorm):
+    if isinstance(layer, layers.GroupNorm):
         name = _in_order(builder, name)
     value, part = _linear(builder, name)
     scale, shift = (
@@ -180,7 +165,7 @@ def _normalise(builder: ProgramBuilder, node: Node, layer: InstanceNorm | GroupN
     )
     groups = None
     # Before an instance norm a bias has no effect: the mean cancels it.
-    if isinstance(layer, GroupNorm):
+    if isinstance(layer, layers.GroupNorm):
         groups = _channel_groups(builder, node.name, layer, part)
     table = builder.measured_table(node.name, part.source.channels)
     builder.steps.append(Statistics(part.source, table, layer.epsilon, scale, shift, groups))
@@ -188,7 +173,7 @@ def _normalise(builder: ProgramBuilder, node: Node, layer: InstanceNorm | GroupN
 
 
 def _channel_groups(
-    builder: ProgramBuilder, name: str, layer: GroupNorm, part: ValuePart
+    builder: ProgramBuilder, name: str, layer: layers.GroupNorm, part: ValuePart
 ) -> ChannelGroups:
     bias = None
     if part.table is not None:
@@ -196,7 +181,7 @@ def _channel_groups(
     return ChannelGroups(layer.groups, layer.channels // layer.groups, bias)
 
 
-def _scale(builder: ProgramBuilder, node: Node, layer: ChannelAffine) -> Value:
+def _scale(builder: ProgramBuilder, node: Node, layer: layers.ChannelAffine) -> Value:
     value = builder.elementwise(node.inputs[0])
     if len(value.parts) > _SCALED_PARTS or not all(part.is_linear for part in value.parts):
         value, _ = builder.view(node.inputs[0])
@@ -221,7 +206,7 @@ def _linear(builder: ProgramBuilder, name: str) -> tuple[Value, ValuePart]:
     return value, value.parts[0]
 
 
-def _pad(builder: ProgramBuilder, node: Node, pad: Pad) -> Value:
+def _pad(builder: ProgramBuilder, node: Node, pad: layers.Pad) -> Value:
     name = node.inputs[0]
     extents = builder.shapes[node.name].extents
     if builder.is_input(name) and builder.padded_inputs[name] is None:
@@ -233,23 +218,23 @@ def _pad(builder: ProgramBuilder, node: Node, pad: Pad) -> Value:
     is_unchanged = builder.excess_of(node.name) == value.excess
     if is_unchanged and not any((*pad.before, *pad.after)):
         # Past the end of a volume its last block would refer to blocks that a run does not have.
-        pad = Pad("zero", pad.before, pad.after)
+        pad = layers.Pad("zero", pad.before, pad.after)
     # A tensor that ends before the value does, or is another map, does not hold it without padding.
     unpadded = name if is_unchanged and min(pad.after) >= 0 else None
     return replace(value, extents=extents, pad=pad, unpadded=unpadded)
 
 
-def _crop(builder: ProgramBuilder, node: Node, crop: Crop) -> Value:
+def _crop(builder: ProgramBuilder, node: Node, crop: layers.Crop) -> Value:
     """Return a cropped value: one whose border has negative widths."""
     name = node.inputs[0]
     value = builder.operand(name)
     if value.pad is not None:
         value, _ = builder.view(name)
-    border = Pad("zero", negative(crop.before), negative(crop.after))
+    border = layers.Pad("zero", layers.negative(crop.before), layers.negative(crop.after))
     return replace(value, extents=builder.shapes[node.name].extents, pad=border)
 
 
-def _take(builder: ProgramBuilder, node: Node, channels: Channels) -> Value:
+def _take(builder: ProgramBuilder, node: Node, channels: layers.Channels) -> Value:
     """Return some channels of a tensor, which is in memory for all readers of its channels."""
     value, _ = builder.view(node.inputs[0])
     return replace(value, slots=value.slots[channels.first : channels.first + channels.count])
@@ -308,7 +293,7 @@ def _in_order(builder: ProgramBuilder, name: str) -> str:
     # Only odd counts of channels, joined or cut, come here: a convolution with ones moves them.
     ordered = f"{name}.ordered"
     if ordered not in builder.values:
-        one = Conv3d(channels, channels, (1, 1, 1), weight=ordered)
+        one = layers.Conv3d(channels, channels, (1, 1, 1), weight=ordered)
         builder.shapes[ordered] = builder.shapes[name]
         builder.excess[ordered] = builder.excess_of(name)
         identity = np.eye(channels, dtype=np.float32).reshape(channels, channels, 1, 1, 1)

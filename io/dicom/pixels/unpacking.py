@@ -15,19 +15,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
-from pydicom.uid import (
-    HTJ2K,
-    JPEG2000,
-    HTJ2KLossless,
-    HTJ2KLosslessRPCL,
-    JPEG2000Lossless,
-    JPEGBaseline8Bit,
-    JPEGExtended12Bit,
-    JPEGLossless,
-    JPEGLosslessSV1,
-    JPEGLSLossless,
-    JPEGLSNearLossless,
-)
+from pydicom import uid
 
 from ...volume import AnyArray
 from . import frame_codecs
@@ -35,10 +23,12 @@ from . import frame_codecs
 Coding: TypeAlias = Literal["jpeg", "jpeg-ls", "jpeg-2000"]
 
 CODINGS: dict[str, Coding] = {
-    **dict.fromkeys((JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1), "jpeg"),
-    **dict.fromkeys((JPEGLSLossless, JPEGLSNearLossless), "jpeg-ls"),
-    **dict.fromkeys((JPEG2000Lossless, JPEG2000), "jpeg-2000"),
-    **dict.fromkeys((HTJ2KLossless, HTJ2KLosslessRPCL, HTJ2K), "jpeg-2000"),
+    **dict.fromkeys(
+        (uid.JPEGBaseline8Bit, uid.JPEGExtended12Bit, uid.JPEGLossless, uid.JPEGLosslessSV1), "jpeg"
+    ),
+    **dict.fromkeys((uid.JPEGLSLossless, uid.JPEGLSNearLossless), "jpeg-ls"),
+    **dict.fromkeys((uid.JPEG2000Lossless, uid.JPEG2000), "jpeg-2000"),
+    **dict.fromkeys((uid.HTJ2KLossless, uid.HTJ2KLosslessRPCL, uid.HTJ2K), "jpeg-2000"),
 }
 """Codings by transfer syntax."""
 

@@ -3,9 +3,9 @@
 import pytest
 import typer
 
+from cuda_cyclegan.cli.options.groups import LimitOptions
 from cuda_cyclegan.cli.options.values import (
     checked_device,
-    cuda_limits,
     duration_from,
     parsed_duration,
     parsed_overlap,
@@ -71,14 +71,14 @@ def test_other_durations_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "batch"), [("auto", None), ("1", 1), ("16", 16)])
 def test_a_batch_is_a_number_or_left_to_the_program(text: str, batch: int | None) -> None:
-    limits = cuda_limits("4GiB", "quick", 10.0, text)
-    assert limits == CudaLimits(4 << 30, "quick", 10.0, batch)
+    use = LimitOptions(vram_limit="4GiB", batch=text, tune="quick", tune_seconds=10.0)
+    assert use.limits() == CudaLimits(4 << 30, "quick", 10.0, batch)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "2.5", "many", "100", ""])
 def test_other_batches_are_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="neither auto nor a number from 1 to 99"):
-        cuda_limits(None, "full", 60.0, text)
+        LimitOptions(batch=text).limits()
 
 
 @pytest.mark.parametrize(
