@@ -5,6 +5,7 @@ and fingerprints follow. Imports nothing heavy.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from functools import cache
 from math import inf
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
@@ -118,18 +119,23 @@ def rules_in(record: Any) -> dict[str, Rules]:
     return {one.name: one.metadata[_RULES] for one in fields(record)}
 
 
-def options_in(record: Any) -> Iterator[tuple[str, Option]]:
-    """Yield the options of a record of settings, each with its name, after the field it sets."""
+@cache
+def options_in(record: type) -> tuple[tuple[str, Option], ...]:
+    """Return the options of a class of settings, each with its name, after the field it sets."""
+    return tuple(_named_options(record))
+
+
+def _named_options(record: Any) -> Iterator[tuple[str, Option]]:
     for one in fields(record):
         for option in one.metadata[_OPTIONS]:
             name = option.shown.name or one.name.replace("_", "-")
             yield one.name, replace(option, shown=replace(option.shown, name=name))
 
 
-def check_bounds(record: object, declared: Any) -> None:
+def check_bounds(record: object, declared: type) -> None:
     """Raise SettingsError for a number outside the bounds that its option declares, or NaN there.
 
-    record: of settings. declared: record that declares their options. Values of other types are
+    record: of settings. declared: class that declares their options. Values of other types are
     left to the check of types.
     """
     for name, option in options_in(declared):

@@ -68,10 +68,11 @@ PRIVATE_WORDS = {
 }
 """Words of the glossary, with patterns that find them in texts."""
 
-ANY_PRIVATE_WORD = re.compile(
-    "|".join(PRIVATE_WORDS.values()).replace("(?i:", "(?:"), re.IGNORECASE
-)
-"""Pattern that finds all of them, and more; most modules need no other search."""
+_ANY = "|".join(PRIVATE_WORDS.values()).replace("(?i:", "(?:")
+ANY_PRIVATE_WORD = re.compile(rf"\b(?=[a-z])(?:{_ANY})", re.IGNORECASE)
+"""Pattern that finds all of them, and more; most modules need no other search. That each begins
+with a word is looked at first, or the search takes four times as long.
+"""
 
 ALLOWED: Mapping[tuple[str, str], str] = {
     ("pipelines/jobs/queue/claims.py", "given up"): "a state of jobs in JSON",

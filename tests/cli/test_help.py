@@ -179,6 +179,17 @@ def worked(arguments: list[str], compiled: Path) -> float:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
+@pytest.fixture(scope="module")
+def completion(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script that a shell evaluates, and a call of its function for COMP_WORDS."""
+    program = tmp_path_factory.mktemp("completion") / "cuda-cyclegan"
+    program.write_text(f"#!{sys.executable}\nfrom cuda_cyclegan.cli.app import main\nmain()\n")
+    program.chmod(0o755)
+    asked = os.environ | {"_CUDA_CYCLEGAN_COMPLETE": "source_bash"}
+    script = subprocess.check_output([program], env=asked, text=True)
+    return f"{script}\n_cuda_cyclegan_completion {shlex.quote(str(program))}"
+
+
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
@@ -191,17 +202,12 @@ def worked(arguments: list[str], compiled: Path) -> float:
     ],
 )
 def test_bash_completes_commands_options_and_choices(
-    tmp_path: Path, line: list[str], offered: set[str]
+    completion: str, line: list[str], offered: set[str]
 ) -> None:
-    program = tmp_path / "cuda-cyclegan"
-    program.write_text(f"#!{sys.executable}\nfrom cuda_cyclegan.cli.app import main\nmain()\n")
-    program.chmod(0o755)
     words = shlex.join(["cuda-cyclegan", *line])
     script = (
-        f'eval "$(_CUDA_CYCLEGAN_COMPLETE=source_bash {shlex.quote(str(program))})"\n'
         f"COMP_WORDS=({words}) COMP_CWORD={len(line)}\n"
-        f"_cuda_cyclegan_completion {shlex.quote(str(program))}\n"
-        'printf "%s\\n" "${COMPREPLY[@]}"'
+        f'{completion}\nprintf "%s\\n" "${{COMPREPLY[@]}}"'
     )
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == offered, done.stderr

@@ -36,13 +36,14 @@ from pathlib import Path
 from support.io_files import read_file
 from cuda_cyclegan.io.errors import WriteError
 from cuda_cyclegan.io.writing import write
-source, folder = Path(sys.argv[1]), Path(sys.argv[2])
-try:
-    write(read_file(source), folder / source.name)
-except WriteError as error:
-    print(error)
-print(sorted(path.name for path in folder.rglob("*")))
-' {source} {folder}
+folder, *sources = map(Path, sys.argv[1:])
+for source in sources:
+    try:
+        write(read_file(source), folder / source.name)
+    except WriteError as error:
+        print(error)
+    print(sorted(path.name for path in folder.rglob("*")))
+' {folder} {sources}
 """
 
 
@@ -118,16 +119,17 @@ def test_a_disk_that_loses_bytes_unasked(
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("suffix", [".nii.gz", ".hdr", ".nrrd", ".mha"])
-def test_a_disk_that_is_really_full(tmp_path: Path, suffix: str) -> None:
-    volume_in(tmp_path, suffix)
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    suffixes = (".nii.gz", ".hdr", ".nrrd", ".mha")
+    for suffix in suffixes:
+        volume_in(tmp_path, suffix)
     folder = tmp_path / "small disk"
     folder.mkdir()
     script = SMALL_DISK.format(
         size="64k",
         folder=f"'{folder}'",
         python=sys.executable,
-        source=f"'{tmp_path}/source{suffix}'",
+        sources=" ".join(f"'{tmp_path}/source{suffix}'" for suffix in suffixes),
     )
     tests = Path(__file__).parents[1]
     mount = subprocess.run(
@@ -139,10 +141,12 @@ def test_a_disk_that_is_really_full(tmp_path: Path, suffix: str) -> None:
     )
     if "mount:" in mount.stderr or "unshare:" in mount.stderr:
         pytest.skip("this user may not mount a disk")
-    said, left = mount.stdout.splitlines()
-    assert "was not written" in said
-    assert "disk is full" in said or "disk has room" in said
-    assert left == "[]"
+    lines = iter(mount.stdout.splitlines())
+    for suffix, said, left in zip(suffixes, lines, lines, strict=True):
+        assert f"source{suffix}" in said
+        assert "was not written" in said
+        assert "disk is full" in said or "disk has room" in said
+        assert left == "[]"
 
 
 @pytest.mark.parametrize("suffix", WRITTEN)

@@ -1,6 +1,7 @@
 """Series made slice by slice, so that a test can say what is wrong with them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from io import BytesIO
@@ -55,14 +56,15 @@ class Phantom:
         return np.array(self.origin) + np.arange(self.slices)[:, None] * step
 
     def datasets(self) -> Iterator[Any]:
+        series = self._series()
         for at, (pixels, position) in enumerate(zip(self.voxels(), self.positions(), strict=True)):
-            yield self._dataset(at, pixels, position)
+            yield _slice_of(series, at, pixels, position)
 
-    def _dataset(self, at: int, pixels: Any, position: Any) -> Any:
+    def _series(self) -> Any:
+        """Return what all slices have in common."""
         data = pydicom.Dataset()
         data.SpecificCharacterSet = "ISO_IR 100"
         data.SOPClassUID = {"CT": CTImageStorage, "MR": MRImageStorage}[self.modality]
-        data.SOPInstanceUID = f"{self.series}.{at + 1}"
         data.StudyInstanceUID, data.SeriesInstanceUID = self.study, self.series
         data.FrameOfReferenceUID = f"{self.study}.9"
         data.PatientName, data.PatientID = PATIENT, PATIENT_ID
@@ -70,19 +72,18 @@ class Phantom:
         data.StudyDate, data.StudyTime, data.StudyID = "20200102", "101112", "7"
         data.ReferringPhysicianName, data.AccessionNumber = "Roe^Richard", "A1"
         data.StudyDescription, data.SeriesDescription = "Head of Jane", f"plain {self.modality}"
-        data.Modality, data.SeriesNumber, data.InstanceNumber = self.modality, self.number, at + 1
+        data.Modality, data.SeriesNumber = self.modality, self.number
         data.AcquisitionNumber, data.PatientPosition = 1, "HFS"
         data.BodyPartExamined, data.PositionReferenceIndicator = "HEAD", ""
         data.Manufacturer, data.ManufacturerModelName = "Maker", "Scanner 1"
         data.AcquisitionDate, data.AcquisitionTime = "20200102", "101300"
         data.ContentDate, data.ContentTime = "20200102", "101400"
         data.ImageType = ["ORIGINAL", "PRIMARY", "AXIAL" if self.modality == "CT" else "M"]
-        data.ImagePositionPatient = [f"{value:.10g}" for value in position]
         data.ImageOrientationPatient = [f"{value:.10g}" for value in self.orientation]
         data.PixelSpacing = list(self.pixel)
         data.SliceThickness = 99  # a lie that nobody may believe
         data.SamplesPerPixel, data.PhotometricInterpretation = 1, "MONOCHROME2"
-        data.Rows, data.Columns = pixels.shape
+        data.Rows, data.Columns = self.rows, self.columns
         data.BitsAllocated = data.BitsStored = 16
         data.HighBit, data.PixelRepresentation = 15, 1
         if self.modality == "CT":
@@ -95,10 +96,6 @@ class Phantom:
             data.RepetitionTime, data.EchoTime, data.EchoNumbers = 500, 10, 1
         data.SmallestImagePixelValue, data.LargestImagePixelValue = 0, 999
         data.private_block(0x0019, "MAKER", create=True).add_new(1, "LO", "secret")
-        data.PixelData = pixels.tobytes()
-        data["PixelData"].VR = "OW"
-        data.file_meta = pydicom.dataset.FileMetaDataset()
-        data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
         return data
 
     def write(self, folder: Path, edit: Edit | None = None, prefix: str = "im") -> list[Path]:
@@ -118,6 +115,18 @@ class Phantom:
         affine[:3, 2] = (positions[-1] - positions[0]) / (self.slices - 1)
         affine[:3, 3] = positions[0]
         return np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine
+
+
+def _slice_of(series: Any, at: int, pixels: Any, position: Any) -> Any:
+    """Return a slice with elements of its own, which take a tenth of the time if copied."""
+    data = pydicom.Dataset({tag: copy(element) for tag, element in series.items()})
+    data.SOPInstanceUID, data.InstanceNumber = f"{series.SeriesInstanceUID}.{at + 1}", at + 1
+    set_position(data, position)
+    data.PixelData = pixels.tobytes()
+    data["PixelData"].VR = "OW"
+    data.file_meta = pydicom.dataset.FileMetaDataset()
+    data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    return data
 
 
 def _encoded(phantom: Phantom, edit: Edit | None) -> Iterable[bytes]:

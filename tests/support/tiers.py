@@ -216,8 +216,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector the objects of all test modules: each of its passes would read them."""
-    gc.collect()
+    """Spare the collector the objects of all test modules: each of its passes would read them.
+
+    What of them is garbage stays; to find it takes half a second.
+    """
     gc.freeze()
     gc.set_threshold(200_000, 20, 20)
 

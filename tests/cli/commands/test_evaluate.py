@@ -16,11 +16,14 @@ import pytest
 from PIL import Image
 from support.batch_world import identity_model, stored
 from support.dicom_phantoms import Phantom
+from support.evaluation_images import without_extension
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.cli.render.evaluation import summary_figures
 from cuda_cyclegan.pipelines.evaluation import evaluation as module
+from cuda_cyclegan.pipelines.evaluation.images import Images
+from cuda_cyclegan.pipelines.evaluation.protocols import MeasuredPair, Protocol
 from cuda_cyclegan.pipelines.evaluation.report import METRICS, Summary
 
 SHAPE = (20, 24, 16)
@@ -51,6 +54,17 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path).fill()
 
 
+@pytest.fixture
+def without_ms_ssim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparisons in 2 ms instead of 200: small scans are not extended to the five scales."""
+    measure = module.measure
+
+    def quick(images: Images, protocol: Protocol, modality: str | None) -> MeasuredPair:
+        return measure(images, without_extension(protocol), modality)
+
+    monkeypatch.setattr(module, "measure", quick)
+
+
 def test_a_row_a_study_and_all_of_them_together(world: World) -> None:
     result = world.evaluate("--protocol", "synthrad2025", masks=True)
     assert result.exit_code == 0, result.output
@@ -70,6 +84,7 @@ def test_synthrad2025_takes_no_values_outside_the_field_of_view(world: World) ->
     assert "this protocol measures whole masks" in " ".join(result.output.split())
 
 
+@pytest.mark.usefixtures("without_ms_ssim")
 def test_a_fill_value_is_masked_and_counted_in_all_outputs(tmp_path: Path) -> None:
     world = World(tmp_path).fill(1)
     for folder, error in (("truth", 0), ("results", 1)):
@@ -92,6 +107,7 @@ def test_a_fill_value_is_masked_and_counted_in_all_outputs(tmp_path: Path) -> No
     assert "4224 voxels outside the truth's field of view do not count" in result.stderr
 
 
+@pytest.mark.usefixtures("without_ms_ssim")
 def test_a_ct_has_the_errors_of_each_tissue(world: World) -> None:
     result = world.evaluate("--json", str(world.root / "e.json"))
     assert "Dice >= 150 HU" in result.stdout
@@ -114,6 +130,7 @@ def test_a_general_protocol_shows_each_data_range(world: World) -> None:
     assert "Protocol general: MAE in the truth's unit, data range -1024 to 3071" in shown
 
 
+@pytest.mark.usefixtures("without_ms_ssim")
 def test_whoever_fails_or_lacks_a_partner_stands_last_and_in_the_status(world: World) -> None:
     stored(world.root / "results" / "1.nii", np.zeros((4, 5, 6), np.int16))
     (world.root / "truth" / "2.nii").unlink()
@@ -138,6 +155,7 @@ def test_a_single_study_has_no_standard_deviation(tmp_path: Path) -> None:
     assert summary_figures(mae) == ["2.000", "", "2.000", "2.000"]
 
 
+@pytest.mark.usefixtures("without_ms_ssim")
 def test_files_for_scripts_hold_all_figures(world: World) -> None:
     (world.root / "truth" / "2.nii").unlink()
     files = world.root / "e.json", world.root / "e.csv"
@@ -162,6 +180,7 @@ def test_files_for_scripts_hold_all_figures(world: World) -> None:
     assert rows[2]["reason"] == "no ground truth matches it"
 
 
+@pytest.mark.usefixtures("without_ms_ssim")
 def test_each_written_file_is_named(world: World) -> None:
     files = [world.root / name for name in ("e.json", "e.csv")]
     options = (part for file in files for part in (f"--{file.suffix[1:]}", str(file)))
@@ -384,12 +403,14 @@ class TestSegmentations:
         rows = list(csv.DictReader(files[1].read_text().splitlines()))
         assert [float(row["hd95_labels"]) for row in rows] == pytest.approx([0, 1, 2])
 
+    @pytest.mark.usefixtures("without_ms_ssim")
     def test_without_them_the_figures_are_empty(self, world: World) -> None:
         file = world.root / "figures.json"
         assert world.evaluate("--json", str(file)).exit_code == 0
         [row, *_] = json.loads(file.read_text())["studies"]
         assert (row["dice_labels"], row["hd95_labels"], row["labels"]) == (None, None, [])
 
+    @pytest.mark.usefixtures("without_ms_ssim")
     def test_another_grid_and_a_missing_file_are_named(self, segmented: World) -> None:
         small = np.ones((4, 24, 16), np.uint8)
         stored(segmented.root / "segmented-results" / "0.nii", small)
@@ -401,6 +422,7 @@ class TestSegmentations:
         assert "missing: 1.nii: no segmentation of the truth matches it" in reported
         assert "1 evaluated" in reported
 
+    @pytest.mark.usefixtures("without_ms_ssim")
     def test_two_files_are_compared_whatever_their_names_are(self, segmented: World) -> None:
         root = segmented.root
         for of in ("results", "truth"):

@@ -5,20 +5,22 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from support.evaluation_images import hounsfield_images
+from support.evaluation_images import hounsfield_images, without_extension
 
 from cuda_cyclegan.pipelines.errors import ComparisonError
+from cuda_cyclegan.pipelines.evaluation import protocols
 from cuda_cyclegan.pipelines.evaluation.images import Images, StoredImage
-from cuda_cyclegan.pipelines.evaluation.protocols import (
-    SYNTHRAD2025,
-    Protocol,
-    general,
-    measure,
-)
+from cuda_cyclegan.pipelines.evaluation.protocols import Outside, Protocol, measure
 from cuda_cyclegan.pipelines.hounsfield import BONE_HU, TISSUES
 
+SYNTHRAD2025 = without_extension(protocols.SYNTHRAD2025)
 
-@pytest.mark.parametrize("protocol", [general(None, "none"), SYNTHRAD2025])
+
+def general(outside: Outside = "below-air") -> Protocol:
+    return without_extension(protocols.general(None, outside))
+
+
+@pytest.mark.parametrize("protocol", [general("none"), SYNTHRAD2025])
 def test_errors_follow_their_formulas(protocol: Protocol) -> None:
     images = hounsfield_images(2)
     assert images.inside is not None
@@ -47,11 +49,11 @@ def test_tissues_do_not_overlap() -> None:
 
 def test_a_truth_that_is_no_ct_has_no_tissues() -> None:
     images = hounsfield_images(2)
-    assert measure(images, general(None), "MR").figures.tissues is None
-    assert measure(images, general(None), "MR").outside == 0
+    assert measure(images, general(), "MR").figures.tissues is None
+    assert measure(images, general(), "MR").outside == 0
     positive = StoredImage(np.abs(images.truth.voxels))
-    assert measure(replace(images, truth=positive), general(None)).figures.tissues is None
-    assert measure(replace(images, truth=positive), general(None), "CT").figures.tissues
+    assert measure(replace(images, truth=positive), general()).figures.tissues is None
+    assert measure(replace(images, truth=positive), general(), "CT").figures.tissues
 
 
 def filled(value: int) -> tuple[Images, Images]:
@@ -68,13 +70,16 @@ def filled(value: int) -> tuple[Images, Images]:
     return within, Images(StoredImage(spoilt[0]), StoredImage(spoilt[1]))
 
 
-@pytest.mark.parametrize("value", [-1025, -3024, -32768])
-def test_values_below_air_are_masked_and_counted(value: int) -> None:
+@pytest.mark.parametrize(
+    ("value", "protocol"),
+    [(-1025, general()), (-3024, protocols.general(None)), (-32768, general())],
+)
+def test_values_below_air_are_masked_and_counted(value: int, protocol: Protocol) -> None:
     within, spoilt = filled(value)
-    found, expected = measure(spoilt, general(None)), measure(within, general(None))
+    found, expected = measure(spoilt, protocol), measure(within, protocol)
     assert found.figures == expected.figures
     assert (found.outside, found.voxels) == (4 * 24 * 28, 16 * 24 * 28)
-    raised = measure(spoilt, general(None, "none")).figures.psnr
+    raised = measure(spoilt, general("none")).figures.psnr
     assert raised
     assert expected.figures.psnr
     assert raised > expected.figures.psnr + 0.9, "the fill counts as agreement"
@@ -82,18 +87,18 @@ def test_values_below_air_are_masked_and_counted(value: int) -> None:
 
 def test_1024_below_0_is_air_and_stays() -> None:
     _, spoilt = filled(-1024)
-    assert measure(spoilt, general(None)).outside == 0
+    assert measure(spoilt, general()).outside == 0
 
 
 def test_a_stated_value_replaces_the_limit() -> None:
     within, spoilt = filled(1499)
     truth = spoilt.truth.voxels
     truth[5:][truth[5:] == 1499] = 1498
-    found = measure(spoilt, general(None, 1499.0))
+    found = measure(spoilt, general(1499.0))
     assert found.outside == 4 * 24 * 28
     scaled = StoredImage(truth, 0.1, 3.7)
-    assert measure(replace(spoilt, truth=scaled), general(None, 153.6)).outside == 4 * 24 * 28
-    assert measure(within, general(None, -3024.0)).outside == 0
+    assert measure(replace(spoilt, truth=scaled), general(153.6)).outside == 4 * 24 * 28
+    assert measure(within, general(-3024.0)).outside == 0
 
 
 def test_a_result_without_what_the_truth_has_is_in_error() -> None:
@@ -101,7 +106,7 @@ def test_a_result_without_what_the_truth_has_is_in_error() -> None:
     assert within.inside is not None
     result = within.result.voxels.copy()
     result[10:12] = -3024
-    found = measure(replace(within, result=StoredImage(result)), general(None))
+    found = measure(replace(within, result=StoredImage(result)), general())
     assert found.outside == 0
     assert found.figures.mae > 200
 
@@ -111,7 +116,7 @@ def test_a_truth_outside_everywhere_is_refused() -> None:
         StoredImage(np.full((9, 9, 9), -3024, np.int16)), StoredImage(np.zeros((9, 9, 9)))
     )
     with pytest.raises(ComparisonError, match="outside its field of view"):
-        measure(empty, general(None))
+        measure(empty, general())
 
 
 def test_synthrad2025_masks_nothing_itself() -> None:

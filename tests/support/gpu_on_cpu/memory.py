@@ -2,8 +2,10 @@
 
 import ctypes
 import mmap
+from functools import cache
 from math import prod
-from typing import Any, Self
+from tempfile import TemporaryFile
+from typing import IO, Any, Self
 
 import numpy as np
 
@@ -13,18 +15,52 @@ NAN = 0xFF
 _ALIGNMENT = 256
 """Alignment of what the driver allocates."""
 
-_protect = ctypes.CDLL(None).mprotect
+_MAP_FIXED = 0x10
+_POISONED_BYTES = 1 << 24
+"""Bytes of the file that is mapped again and again."""
+
+_library = ctypes.CDLL(None)
+_protect, _map = _library.mprotect, _library.mmap
+_map.restype = ctypes.c_void_p
+_map.argtypes = (
+    *(ctypes.c_void_p, ctypes.c_size_t),
+    *(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long),
+)
 
 
 def poisoned(size: int, byte: int = NAN) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return memory full of a byte, aligned as on a GPU; a kernel that goes past its end faults."""
     used = -(-size // _ALIGNMENT) * _ALIGNMENT
-    pages = -(-used // mmap.PAGESIZE) * mmap.PAGESIZE
+    pages = _whole_pages(used)
     block = np.frombuffer(mmap.mmap(-1, pages + mmap.PAGESIZE), np.uint8)
-    block[:pages] = byte
+    _poison(block.ctypes.data, pages, byte)
     status = _protect(ctypes.c_void_p(block.ctypes.data + pages), mmap.PAGESIZE, 0)
     assert status == 0
     return block[pages - used : pages]
+
+
+def _whole_pages(size: int) -> int:
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _poison(address: int, size: int, byte: int) -> None:
+    """Fill pages with a byte.
+
+    Only pages that are written to afterwards take memory and time: of the 64 MB of a volume's
+    workspace, hardly any.
+    """
+    kept, how = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
+    for first in range(address, address + size, _POISONED_BYTES):
+        length = min(_POISONED_BYTES, address + size - first)
+        assert _map(first, length, kept, how, _file_full_of(byte).fileno(), 0) == first
+
+
+@cache
+def _file_full_of(byte: int) -> IO[bytes]:
+    file = TemporaryFile()  # noqa: SIM115  it stays open for all mappings to come
+    file.write(bytes([byte]) * _POISONED_BYTES)
+    file.flush()
+    return file
 
 
 def array_at(address: int, kind: Any, *shape: int) -> np.ndarray[Any, Any]:
@@ -46,7 +82,7 @@ class Buffer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._memory[:] = self._byte
+        _poison(self.address // mmap.PAGESIZE * mmap.PAGESIZE, _whole_pages(self.size), self._byte)
 
     def array(self, shape: tuple[int, ...], kind: Any = np.float32) -> Any:
         return array_at(self.address, kind, *shape)

@@ -432,8 +432,8 @@ SMALL = chain(
 
 @pytest.fixture(scope="module", autouse=True)
 def small_memory() -> Iterator[None]:
-    """Small pages, so that limits tell apart where the maps of small volumes lie, and no more of a
-    workspace than convolutions on the CPU take, as all of it is poisoned for each volume.
+    """Small pages and a small workspace, so that limits tell apart where the maps of small volumes
+    lie.
     """
     with pytest.MonkeyPatch.context() as patched:
         volume = "cuda_cyclegan.engine.compiler.volume"
