@@ -311,8 +311,8 @@ MAY_IMPORT = {
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (
         "engine.errors engine.model io.channels io.dicom.derived io.dicom_network io.errors "
-        "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
-        "pipelines.request pipelines.results pipelines.retries"
+        "io.files pipelines.cycle pipelines.decisions pipelines.errors pipelines.jobs "
+        "pipelines.jobs.queue pipelines.request pipelines.results pipelines.retries"
     ),
     "pipelines.option": "pipelines.errors",
     "pipelines.program": "",

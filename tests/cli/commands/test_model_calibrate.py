@@ -99,6 +99,15 @@ def test_plan_shows_both(world: QueueWorld) -> None:
     assert "would fail: inverted.nii" in done.stdout
 
 
+@pytest.mark.parametrize("command", ["translate", "plan", "submit"])
+def test_strict_input_needs_a_calibration(tmp_path: Path, command: str) -> None:
+    """Without one, a scan that is named unlike would be translated as if it had been compared."""
+    world = QueueWorld(tmp_path)
+    done = world.command(command, "--strict-input")
+    assert done.exit_code == 2
+    assert "was not calibrated, so --strict-input could reject no scan" in done.stderr
+
+
 def test_a_job_notes_or_refuses_too(world: QueueWorld) -> None:
     batch = world.submit("--strict-input")
     world.work()
