@@ -130,6 +130,13 @@ def totals(
     rows = report.translated()
     taken = [row for row in report.studies if row.is_done]
     yield from alike_lines("note", ((printable(r.name), note) for r in taken for note in r.notes))
+    kept = report.count("up to date")
+    if report.options.verify and kept:
+        yield (
+            f"note: --verify had no effect on {counted(kept, 'result')} that "
+            f"{'is' if kept == 1 else 'are'} up to date; --overwrite makes and verifies "
+            f"{'it' if kept == 1 else 'them'} again"
+        )
     yield from suspicious(report, is_condition=is_condition)
     yield from skipped_scans(report.skipped)
     if rows:
