@@ -84,7 +84,8 @@ class SidecarMaker:
             for text in texts
         )
         encoded = (json.dumps(each, indent=2, ensure_ascii=False) for each in fields)
-        return tuple(f"{text}\n".encode() for text in encoded)
+        # Bytes of a name that are not UTF-8 become JSON's own escapes.
+        return tuple(f"{text}\n".encode(errors="backslashreplace") for text in encoded)
 
     def _inherited(self, scan: Path, source: str) -> dict[str, Any]:
         fields = kept_fields(fields_of(scan))
