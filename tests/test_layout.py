@@ -238,9 +238,9 @@ MAY_IMPORT = {
         "pipelines.decisions pipelines.errors pipelines.host pipelines.run pipelines.study"
     ),
     "pipelines.calibration": (
-        "engine.devices engine.generator engine.model engine.options io.volume pipelines.cycle "
-        "pipelines.errors pipelines.report pipelines.run pipelines.settings pipelines.stopwatch "
-        "pipelines.study"
+        "engine.devices engine.generator engine.model engine.options io.errors io.volume "
+        "pipelines.cycle pipelines.errors pipelines.report pipelines.results pipelines.run "
+        "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
