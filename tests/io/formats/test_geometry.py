@@ -215,8 +215,8 @@ def test_voxel_sizes_that_are_not_those_of_the_sform_have_a_note(
     np.testing.assert_array_equal(volume.affine, np.float32(AFFINE))
     by_pixdim = {1.5: "1.5x1.5x2", np.nan: "nanx1.5x2"}.get(factor)
     expected = (
-        f"its pixdim gives voxels of {by_pixdim} mm, and its sform of 1x1.5x2 mm; the sform is used, "
-        "but other programs may use pixdim"
+        f"its pixdim gives voxels of {by_pixdim} mm, and its sform of 1x1.5x2 mm; the sform is "
+        "used, but other programs may use pixdim"
     )
     assert volume.notes == ((expected,) if by_pixdim else ())
 
