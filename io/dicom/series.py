@@ -425,6 +425,7 @@ def _series_of_part(
         extents=found.extents,
         spacing=found.spacing,
         uneven=found.uneven,
+        incomplete="; ".join(filter(None, (row.incomplete, found.incomplete))),
         notes=(*row.notes, *found.notes),
     )
 

@@ -206,6 +206,18 @@ def test_a_derived_series_has_it_beside_its_folder(world: World) -> None:
     assert world.row("--sidecar")["status"] == "up to date"
 
 
+def test_it_states_what_of_a_series_was_not_there(world: World) -> None:
+    series = Phantom("MR", slices=16, intercept=0.0)
+    world.inputs = world.root / "dicom"
+    series.write(world.inputs / "mr")[5].unlink()
+    row = world.row("--sidecar", "--allow-uneven", "--format", "nifti")
+    [sidecar] = row["sidecars"]
+    assert (
+        "Resampled onto an even grid because 1 of 16 slices are missing"
+        in (json.loads(Path(sidecar).read_text())["Description"])
+    )
+
+
 def test_a_job_writes_it(tmp_path: Path) -> None:
     queue = QueueWorld(tmp_path)
     queue.scans(1)

@@ -176,6 +176,18 @@ def test_volumes_that_no_header_shows_apart_are_refused(tmp_path: Path) -> None:
     assert "each of its 12 positions has 3 images" in series.reason
 
 
+def test_images_that_a_place_leaves_out_are_stated_in_the_result(tmp_path: Path) -> None:
+    paths = CT.write(tmp_path / "in")
+    other = pydicom.dcmread(paths[4])
+    other.SOPInstanceUID = "1.2.3.4"
+    other.save_as(tmp_path / "in" / "other")
+    [series] = discover([tmp_path / "in"], None, Choice(allow_uneven=True)).series
+    assert (series.verdict, series.incomplete) == (
+        "taken",
+        "the 13 images of the source had 12 positions, and the first of each was used",
+    )
+
+
 def test_copies_are_left_out_and_counted(tmp_path: Path) -> None:
     paths = CT.write(tmp_path / "in" / "a")
     (tmp_path / "in" / "b").mkdir()
