@@ -377,9 +377,8 @@ def _remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[st
     if count := sum(study.differs for study in planned):
         results = f"{count} results" if count > 1 else "1 result"
         yield (
-            f"{results} in {output}, of another model, other settings or another scan, will be "
-            "replaced, with previews and maps; to keep them, stop now and choose another output "
-            "folder."
+            f"{results} in {output}, of another model or other settings, will be replaced, with "
+            "previews and maps; to keep them, stop now and choose another output folder."
         )
 
 

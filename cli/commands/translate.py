@@ -84,9 +84,9 @@ def translate(
 
     If a scan cannot be translated, the others are still translated, and the reason is listed at the
     end. Up-to-date results are kept, so the same command continues an interrupted batch, and its
-    report covers the whole batch. Results of another model, other settings or another scan are
-    replaced after a note, on a terminal after a question; --overwrite skips the question. Files not
-    written by this program are replaced only with --overwrite.
+    report covers the whole batch. Results of another model or other settings are replaced after a
+    note, on a terminal after a question; --overwrite skips the question. Files not written by this
+    program, and results of a scan from another folder, are replaced only with --overwrite.
 
     \b
     Exit status:

@@ -58,7 +58,7 @@ class PlannedStudy:
     the result is stored again. study: its files. target: path of the result. action: planned
     action. earlier: states of files known to be the program's own. kept: manifest entry of an
     up-to-date result. picture: path of the preview; None if none is requested, or its name is too
-    long. differs: whether a valid result of another model, settings or scan is replaced.
+    long. differs: whether a valid result of another model or of other settings is replaced.
     sidecars: paths of the JSON files next to the results; none if none are requested.
     """
 
@@ -315,9 +315,9 @@ class Planner:
         except OSError:
             return ours  # reading the file will report the error
         if _hashes(inputs) != _hashes(entry.inputs):
-            if entry.place in ("", place_of(ours.study)):
-                return replace(ours, reason="the input changed")
-            return replace(ours, reason="its earlier result is of another scan", differs=True)
+            if entry.place not in ("", place_of(ours.study)):
+                return _refused(ours, ours.target, f"is the result of another scan, {entry.place}")
+            return replace(ours, reason="the input changed")
         cycle = entry.cycle
         if self.cycle:
             if cycle is None or cycle.back != self.cycle.back:

@@ -1,4 +1,4 @@
-"""Results of another model, settings or scan: said before they go, and asked for on a terminal."""
+"""Results of another model or other settings: said before they go, and asked for on a terminal."""
 
 import os
 import select
@@ -30,7 +30,7 @@ def world(tmp_path: Path) -> World:
 
 def note(count: int, world: World) -> str:
     results = f"{count} results" if count > 1 else "1 result"
-    return f"note: {results} in {world.output}, of another model, other settings or another"
+    return f"note: {results} in {world.output}, of another model or other settings, will be"
 
 
 def test_no_note_is_made_of_what_is_out_of_date_anyway(world: World) -> None:
@@ -39,16 +39,19 @@ def test_no_note_is_made_of_what_is_out_of_date_anyway(world: World) -> None:
     assert "1 of them again because the input changed" in done.stderr
 
 
-def test_a_scan_of_the_same_name_from_another_folder_is_not_taken_for_a_changed_one(
-    world: World, tmp_path: Path
-) -> None:
-    """A loop over the folders of patients, each with a T1.nii, leaves the result of the last."""
+def test_the_result_of_a_scan_from_another_folder_stays(world: World, tmp_path: Path) -> None:
+    """A loop over patients, each with a T1.nii, would leave the result of the last."""
+    first, before = world.inputs / "a.nii", world.files()
     world.inputs = tmp_path / "other"
     scan(world.inputs / "a.nii", seed=3)
     done = world.translate("--device", "cpu")
-    assert done.exit_code == 0
-    assert note(1, world) in " ".join(done.stderr.split())
-    assert "1 of them again because its earlier result is of another scan" in done.stderr
+    assert done.exit_code == 1
+    assert f"a.nii is the result of another scan, {first}; move it away or use --overwrite" in (
+        " ".join(done.stderr.split())
+    )
+    assert world.files() == before
+    assert world.translate("--device", "cpu", "--overwrite").exit_code == 0
+    assert "1 up to date" in world.translate("--device", "cpu").stdout
 
 
 @pytest.mark.parametrize("what", ["settings", "model"])
@@ -59,8 +62,8 @@ def test_it_is_said_before_the_first_study(world: World, what: str) -> None:
     assert done.exit_code == 0
     reported = " ".join(done.stderr.split())
     assert reported.startswith(
-        f"{note(2, world)} scan, will be replaced, with previews and maps; to keep them, stop now "
-        "and choose another output folder."
+        f"{note(2, world)} replaced, with previews and maps; to keep them, stop now and choose "
+        "another output folder."
     ), reported
     assert QUESTION not in done.output
 
