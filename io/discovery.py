@@ -334,6 +334,7 @@ def dicom_studies(
             each.modality,
             listed=_listed(each, listed),
             incomplete=each.incomplete,
+            uneven=each.uneven or "",
         )
         for each in series
         if each.verdict != "skipped"

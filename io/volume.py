@@ -57,7 +57,8 @@ class Study:
     the results of further channels go, as `name`. listed: the folders of a DICOM series, each with
     the time of its last change before it was searched, in nanoseconds since 1970; none where files
     were named one by one. incomplete: that its files are not the whole scan, in words for its
-    result; empty if none is known to be missing. mirrored: what `results` would be if they mirrored
+    result; empty if none is known to be missing. uneven: why it is resampled onto an even grid;
+    empty if it is not. mirrored: what `results` would be if they mirrored
     the inputs; none where they do. read_as: the contrast that was read, such as "T1w: BIDS suffix";
     empty if nothing states one.
     """
@@ -75,6 +76,7 @@ class Study:
     other_results: tuple[PurePosixPath, ...] = ()
     listed: tuple[tuple[Path, int], ...] = ()
     incomplete: str = ""
+    uneven: str = ""
     mirrored: tuple[PurePosixPath, ...] = ()
     read_as: str = ""
 

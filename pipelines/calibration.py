@@ -16,11 +16,13 @@ from ..engine.model.calibration import FEWEST_STUDIES, CycleReference, Typical
 from ..engine.model.model_card import ModelCard
 from ..engine.model.model_file import Model, encode_model
 from ..engine.options import Inference
+from ..io.errors import UnsupportedScanError
 from ..io.volume import Study
 from .cycle import BackTranslator, reverse_options
 from .errors import SettingsError
-from .report.report import Failure, StudyReport, failure_of
+from .report.report import Content, Failure, StudyReport, failure_of
 from .report.result_groups import reference_of
+from .results.file_states import FileState, content_of
 from .run.networks import Networks
 from .settings import ResolvedOptions
 from .stopwatch import Stopwatch
@@ -145,13 +147,20 @@ def calibrate(
             "models of one can be calibrated."
         )
 
+    seen: dict[Content | None, str] = {}
+
     def measured(study: Study, timer: Stopwatch) -> _ReferenceStudy:
+        name = str(study.name)
+        content = content_of([FileState.of(file) for file in study.files])
+        if first := seen.get(content):
+            raise UnsupportedScanError(f"It is a copy of {first}, and each scan counts once.")
         translator = StudyTranslator(model, options, timer)
         scans = translator.read(study)
         prepared = translator.prepare(scans, translator.plan(scans), is_compared=False)
         figures = prepared.prepared.figures()
         measures, cycle = translation.translated(translator, prepared)
-        row = StudyReport(str(study.name), study.files[0], Path(), "translated", measures=measures)
+        seen[content] = name
+        row = StudyReport(name, study.files[0], Path(), "translated", measures=measures)
         return _ReferenceStudy(figures, row, cycle)
 
     outcomes = list(one_by_one(studies, measured, on_progress))

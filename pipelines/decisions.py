@@ -39,15 +39,24 @@ def decided(
     """
     options.check_together()
     devices = choose_devices(_known_device(device), limits, gpus)
-    resolved = with_precision(with_inference(model, options), devices, device)
-    check_spread(model, resolved)
-    check_every_volume(model, resolved)
+    resolved = with_precision(fitted(model, options), devices, device)
     check_model(model, resolved, devices[0])
     if back:
         from .cycle import reverse_options  # late, as it takes the libraries that read scans
 
         check_model(back, reverse_options(resolved, back), devices[0])
     return devices, resolved
+
+
+def fitted(model: Model, options: TranslateOptions) -> TranslateOptions:
+    """Return the options as `with_inference` does, checked against all that the model states.
+
+    Raises SettingsError.
+    """
+    _check_spread(model, options)
+    _check_every_volume(model, options)
+    _check_strict_input(model, options)
+    return with_inference(model, options)
 
 
 def with_inference(model: Model, options: TranslateOptions) -> TranslateOptions:
@@ -110,7 +119,7 @@ def with_precision(
     return replace(options, precision=precision).resolved()
 
 
-def check_spread(model: Model, options: TranslateOptions) -> None:
+def _check_spread(model: Model, options: TranslateOptions) -> None:
     """Raise SettingsError if a TTA spread is requested that no map could show."""
     card = model.card
     outputs = len(card.output_channels)
@@ -119,6 +128,17 @@ def check_spread(model: Model, options: TranslateOptions) -> None:
             f"Model {card.name} has {outputs} output channels, but setting spread supports only "
             "one; omit it.",
             "spread",
+        )
+
+
+def _check_strict_input(model: Model, options: TranslateOptions) -> None:
+    """Raise SettingsError if scans are to be compared with a reference set that nobody measured."""
+    if options.strict_input and model.card.expected is None:
+        raise SettingsError(
+            f"Model {model.card.name} was not calibrated, so setting strict-input could reject no "
+            "scan; calibrate it with 'cuda-cyclegan model calibrate', or omit setting "
+            "strict-input.",
+            "strict_input",
         )
 
 
@@ -142,7 +162,7 @@ def _known_device(name: str) -> str:
         raise SettingsError(f"Device {error}", "device") from None
 
 
-def check_every_volume(model: Model, options: TranslateOptions) -> None:
+def _check_every_volume(model: Model, options: TranslateOptions) -> None:
     """Raise SettingsError for a model or settings whose figures and maps apply to one volume, if
     every volume is requested.
     """

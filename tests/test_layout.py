@@ -235,9 +235,9 @@ MAY_IMPORT = {
         "pipelines.decisions pipelines.errors pipelines.host pipelines.run pipelines.study"
     ),
     "pipelines.calibration": (
-        "engine.devices engine.generator engine.model engine.options io.volume pipelines.cycle "
-        "pipelines.errors pipelines.report pipelines.run pipelines.settings pipelines.stopwatch "
-        "pipelines.study"
+        "engine.devices engine.generator engine.model engine.options io.errors io.volume "
+        "pipelines.cycle pipelines.errors pipelines.report pipelines.results pipelines.run "
+        "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
@@ -308,8 +308,8 @@ MAY_IMPORT = {
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (
         "engine.errors engine.model io.channels io.dicom.derived io.dicom_network io.errors "
-        "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
-        "pipelines.request pipelines.results pipelines.retries"
+        "io.files pipelines.cycle pipelines.decisions pipelines.errors pipelines.jobs "
+        "pipelines.jobs.queue pipelines.request pipelines.results pipelines.retries"
     ),
     "pipelines.option": "pipelines.errors",
     "pipelines.program": "",

@@ -86,7 +86,7 @@ def translate(
     end. Up-to-date results are kept, so the same command continues an interrupted batch, and its
     report covers the whole batch. Results of another model or other settings are replaced after a
     note, on a terminal after a question; --overwrite skips the question. Files not written by this
-    program are replaced only with --overwrite.
+    program, and results of a scan from another folder, are replaced only with --overwrite.
 
     \b
     Exit status:
@@ -298,21 +298,24 @@ def _stored(path: Path | None, write: Callable[[Path], None]) -> Exit:
 
 def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
     from ...pipelines.report.suspicion import has_suspicious
-    from ..render.batch_summary import failures, table, totals
+    from ..render.batch_summary import failures, suspicious, table, totals
 
+    fails = view.fail_on_suspicious and has_suspicious(report)
     if not view.quiet:
         out = screen(view.report)
         for line in table(report, columns_of(out), all_rows=view.all_rows):
             print_line(line, out)
-        print_sentences(totals(report, verbose=view.verbose), out)
+        asked = view.fail_on_suspicious
+        print_sentences(totals(report, verbose=view.verbose, is_condition=asked), out)
         print_sentences(failures(report), sys.stderr)
+    elif fails:
+        print_sentences(suspicious(report), sys.stderr)
     if report.interrupted:
         for line in _how_to_resume(report):
             print_line(printable(line), sys.stderr)
         return stop.status
     print_sentences(unread_places(report.skipped), sys.stderr)
-    failed = report.failures or any(skip.missed for skip in report.skipped)
-    failed = failed or (view.fail_on_suspicious and has_suspicious(report))
+    failed = fails or report.failures or any(skip.missed for skip in report.skipped)
     return Exit.SOME_FAILED if failed else Exit.DONE
 
 

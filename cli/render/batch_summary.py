@@ -53,9 +53,11 @@ def _judged(report: BatchReport) -> Iterator[tuple[StudyReport, Suspicion]]:
     return zip(report.studies, suspicions_in(report), strict=True)
 
 
-def suspicious(report: BatchReport) -> Iterator[str]:
+def suspicious(report: BatchReport, *, is_condition: bool = False) -> Iterator[str]:
     """Yield the suspicious results with their measures, the most suspicious first, and how many
     could not be judged.
+
+    is_condition: whether the exit status depends on them, so that the counts are always shown.
     """
     found = [(row, one) for row, one in _judged(report) if row.is_done]
     odd = [each for each in found if each[1].is_suspicious]
@@ -68,8 +70,12 @@ def suspicious(report: BatchReport) -> Iterator[str]:
         results = counted(len(unmeasured), "result has", "results have")
         yield f"{results} no measures, so look at them first: {names}{more}"
     few = sum(one.state == "not judged" and not isinf(one.far) for _, one in found)
-    parts = [(len(odd), "suspicious"), (few, "not judged, as too few similar scans are known")]
-    if odd or len(found) >= FEWEST:
+    parts = [
+        (len(odd), "suspicious"),
+        (few, "not judged, as too few similar scans are known"),
+        (len(unmeasured), "without measures"),
+    ]
+    if odd or len(found) >= FEWEST or (is_condition and found):
         listed = ", ".join(f"{count} {word}" for count, word in parts if count)
         yield f"Results: {listed or 'none is suspicious, which does not prove them right'}"
 
@@ -108,19 +114,30 @@ second one takes a second to start.
 
 
 def totals(
-    report: BatchReport, not_reached: str = "not started", *, verbose: bool = False
+    report: BatchReport,
+    not_reached: str = "not started",
+    *,
+    verbose: bool = False,
+    is_condition: bool = False,
 ) -> Iterator[str]:
     """Return the outcome of the batch in a few sentences.
 
     not_reached: how studies without a row are described. verbose: whether to show the use of the
-    machine also for few studies.
+    machine also for few studies. is_condition: as in `suspicious`.
     """
     if report.model.is_unproven:
         yield f"note: {unproven(report)}"
     rows = report.translated()
     taken = [row for row in report.studies if row.is_done]
     yield from alike_lines("note", ((printable(r.name), note) for r in taken for note in r.notes))
-    yield from suspicious(report)
+    kept = report.count("up to date")
+    if report.options.verify and kept:
+        yield (
+            f"note: --verify had no effect on {counted(kept, 'result')} that "
+            f"{'is' if kept == 1 else 'are'} up to date; --overwrite makes and verifies "
+            f"{'it' if kept == 1 else 'them'} again"
+        )
+    yield from suspicious(report, is_condition=is_condition)
     yield from skipped_scans(report.skipped)
     if rows:
         if verbose or len(rows) > FEW_STUDIES:

@@ -226,7 +226,7 @@ def _names(study: ViewedStudy, top: str | None, beside: Path | None) -> dict[str
 
 def _link(file: Path, beside: Path) -> str:
     """Return a relative address, which no browser takes for another scheme."""
-    return f"./{quote(os.path.relpath(file, beside))}"
+    return f"./{quote(os.fsencode(os.path.relpath(file, beside)))}"
 
 
 _NOT_JUDGED = Suspicion("not judged")

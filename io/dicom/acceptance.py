@@ -37,8 +37,8 @@ _SIGNS: tuple[tuple[str, ...], ...] = (
 class Acceptance:
     """Result of the acceptance checks; the fields are those of `Series`. verdict: outcome. reason:
     why the images are not accepted. volumes: volumes that they form. extents, spacing: grid of
-    these. uneven: fault of their grid, if they are accepted nevertheless. notes: remarks for the
-    user.
+    these. uneven: fault of their grid, if they are accepted nevertheless. incomplete: which images
+    they leave out, in words for the result. notes: remarks for the user.
     """
 
     verdict: Verdict
@@ -47,6 +47,7 @@ class Acceptance:
     extents: tuple[int, ...] = ()
     spacing: tuple[float, ...] = ()
     uneven: str | None = None
+    incomplete: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -82,6 +83,7 @@ def _in_volumes(
 ) -> Acceptance:
     counts = {len(place) for place in places}
     notes: tuple[str, ...] = ()
+    incomplete = ""
     if len(counts) > 1:
         span = f"{min(counts)} to {max(counts)}"
         repeated = f"its {len(frames)} images have {len(places)} positions, {span} at each"
@@ -93,6 +95,10 @@ def _in_volumes(
             return Acceptance("refused", reason)
         places = [place[:1] for place in places]
         notes = (f"{repeated}; the first of each is used",)
+        incomplete = (
+            f"the {len(frames)} images of the source had {len(places)} positions, and the first "
+            "of each was used"
+        )
     volumes = _volumes_of(places)
     if volumes is None:
         reason = (
@@ -100,7 +106,8 @@ def _in_volumes(
             "field groups them into volumes; export them as separate series"
         )
         return Acceptance("refused", reason)
-    return _on_grid(volumes, (*notes, *_labelling_notes(volumes)), choice)
+    found = _on_grid(volumes, (*notes, *_labelling_notes(volumes)), choice)
+    return replace(found, incomplete=incomplete)
 
 
 def _labelling_notes(volumes: Sequence[Stack]) -> Iterator[str]:

@@ -130,7 +130,7 @@ def _unfinished(dataset: DataSet, *, is_whole: bool) -> str | None:
         return "it ends before its pixels; copy it again"
     described, frames = len(items(dataset, PER_FRAME)), int(number(dataset, "NumberOfFrames", 1))
     if described and described != frames:
-        return f"it describes only {described} of its {frames} frames; export it again"
+        return f"its header declares {frames} frames and describes {described}; export it again"
     return None
 
 

@@ -317,6 +317,15 @@ def _why_incomplete(members: Members, choice: Choice, aside: Collection[Path] = 
             f"{len(members.instances)} images but different content, so they cannot be grouped "
             "reliably; export it again with unique identifiers"
         )
+    if members.rivals:
+        files = [
+            " or ".join(str(file.relative_to(members.folder)) for file in both)
+            for both in members.rivals
+        ]
+        return (
+            f"files of one of its images have different pixels, and nothing shows which is right; "
+            f"remove the wrong one of {_listed(files)}"
+        )
     classes = {each.sop_class for each in members.instances if each.frames}
     for blockers, reason in _AMONG_SLICES.items():
         blind = [
@@ -409,6 +418,7 @@ def _series_of_part(
         extents=found.extents,
         spacing=found.spacing,
         uneven=found.uneven,
+        incomplete="; ".join(filter(None, (row.incomplete, found.incomplete))),
         notes=(*row.notes, *found.notes),
     )
 

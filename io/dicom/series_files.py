@@ -5,13 +5,16 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian
+
 from ..choice import Choice
-from ..files.regular import is_there
+from ..files.regular import is_there, open_regular
 from .bounded_reading import read_partial
 from .dataset import PARSING_ERRORS, DataSet, items, number, tag_of, word, words
 from .frames import Instance
@@ -24,6 +27,7 @@ _RECORDS = "DirectoryRecordSequence"
 _FIRST = "OffsetOfTheFirstDirectoryRecordOfTheRootDirectoryEntity"
 _NEXT = "OffsetOfTheNextDirectoryRecord"
 _BELOW = "OffsetOfReferencedLowerLevelDirectoryEntity"
+_LITTLE_ENDIAN = (ImplicitVRLittleEndian, ExplicitVRLittleEndian)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +99,16 @@ class Members:
     """The files of one series in one place.
 
     instances: the images. copies: number of further files with one of them, by its identifier.
-    unlike: number of these that differ from the file that is used. lost: files that look like
-    slices of it, and folders that may hold some, which cannot be read. listed: number of images
-    that a DICOMDIR next to them lists. absent: those of these that do not exist.
+    unlike: number of these that differ from the file that is used. rivals: those of them whose
+    pixels differ, each after the file that is used; nothing shows which is right. lost: files that
+    look like slices of it, and folders that may hold some, which cannot be read. listed: number of
+    images that a DICOMDIR next to them lists. absent: those of these that do not exist.
     """
 
     instances: list[Instance]
     copies: int = 0
     unlike: int = 0
+    rivals: tuple[tuple[Path, Path], ...] = ()
     lost: list[Unreadable] = field(default_factory=list[Unreadable])
     listed: int = 0
     absent: tuple[ListedImage, ...] = ()
@@ -183,7 +189,10 @@ def _places(same: Sequence[Instance]) -> Iterator[Members]:
     whole = [held for held in _by_folder(same) if len(set(map(_image, held))) == len(images)]
     if not whole:
         unique = sorted(images.values(), key=lambda each: each.file)
-        yield _without_copies(Members(unique), same)
+        members = _without_copies(Members(unique), same)
+        if members.unlike:
+            members.rivals = tuple(_rivals(members, same))
+        yield members
         return
     held_somewhere = {id(each) for held in whole for each in held}
     left_over = [each for each in same if id(each) not in held_somewhere]
@@ -213,6 +222,27 @@ def _without_copies(members: Members, found: Sequence[Instance]) -> Members:
     members.copies += len(copies)
     members.unlike += len(unlike)
     return members
+
+
+def _rivals(members: Members, found: Sequence[Instance]) -> Iterator[tuple[Path, Path]]:
+    """Yield the file that is used, and each file of the same image with other pixels."""
+    taken = {_image(each): each.file for each in members.instances}
+    for each in found:
+        used = taken[_image(each)]
+        if not _is_same_file(each.file, used):
+            one, other = _uncompressed_pixels(each.file), _uncompressed_pixels(used)
+            if one is not None and other is not None and one != other:
+                yield used, each.file
+
+
+def _uncompressed_pixels(path: Path) -> bytes | None:
+    """Return the pixels of a file, little-endian; None if they are packed or cannot be read."""
+    with suppress(OSError, *PARSING_ERRORS), open_regular(path) as file:
+        dataset = read_partial(file, force=True, specific_tags=[tag_of("PixelData")])
+        syntax = word(dataset.file_meta, "TransferSyntaxUID")
+        if syntax in _LITTLE_ENDIAN and "PixelData" in dataset:
+            return bytes(dataset.get_item("PixelData").value)
+    return None
 
 
 def _is_same_file(one: Path, other: Path) -> bool:

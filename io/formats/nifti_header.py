@@ -222,9 +222,13 @@ _APART_BEYOND = 0.5
 
 
 def _disagreement(header: Header) -> tuple[str, ...]:
-    """Return a note on a qform that puts the voxels elsewhere than the sform, or none."""
-    if not (int(header["sform_code"]) > 0 and int(header["qform_code"]) > 0):
+    """Return a note on a qform that puts the voxels elsewhere than the sform, or, without a qform,
+    on voxel sizes that are not those of the sform; or none.
+    """
+    if int(header["sform_code"]) <= 0:
         return ()
+    if int(header["qform_code"]) <= 0:
+        return _other_sizes(header)
     sform = header.get_sform()
     ends = np.array([*product(*((0, extent - 1) for extent in header.get_data_shape()[:3]))])
     with np.errstate(all="ignore"):  # a header may hold any numbers
@@ -242,6 +246,23 @@ def _disagreement(header: Header) -> tuple[str, ...]:
         f"its sform and qform place voxels up to {apart * MILLIMETRES[unit_of(header)]:.1f} mm "
         f"apart (axes {by_sform} and {by_qform}); the sform is used, but other programs may use "
         "the qform",
+    )
+
+
+_SIZES_APART_BEYOND = 0.01
+"""Relative difference of a voxel size from that of the sform; less may come from rounding."""
+
+
+def _other_sizes(header: Header) -> tuple[str, ...]:
+    sizes = np.abs(np.asarray(header["pixdim"][1:4], np.float64))
+    steps = np.linalg.norm(header.get_sform()[:3, :3], axis=0)
+    if np.allclose(sizes, steps, rtol=_SIZES_APART_BEYOND, atol=0):
+        return ()
+    scale = MILLIMETRES[unit_of(header)]
+    by_pixdim, by_sform = ("x".join(f"{x * scale:.3g}" for x in each) for each in (sizes, steps))
+    return (
+        f"its pixdim gives voxels of {by_pixdim} mm, and its sform of {by_sform} mm; the sform is "
+        "used, but other programs may use pixdim",
     )
 
 

@@ -16,7 +16,7 @@ from ...io.links import LinkRule
 from ...io.search import Skipped
 from ...io.volume import Study
 from ..cycle import load_reverse_model
-from ..decisions import check_every_volume, check_spread, with_inference
+from ..decisions import fitted
 from ..errors import OutputFolderError
 from ..request import Request, Search
 from ..results.manifest import ManifestEntry, entries_of
@@ -84,9 +84,7 @@ def jobs_of(request: Request, search: Search | None = None) -> Submission:
             f"{request.output} has a name that is too long for its disk; choose a shorter one."
         )
     model = load_model(request.model)
-    check_spread(model, request.options)
-    check_every_volume(model, request.options)
-    decided = with_inference(model, request.options)
+    decided = fitted(model, request.options)
     model.network.graph.check_patch(decided.patch or model.card.patch)
     options = replace(decided, cycle_check=_cycle_check(model, request))
     found = (search or request.search)(model)

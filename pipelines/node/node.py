@@ -25,7 +25,8 @@ from ...io.dicom_network.tls import Certificates
 from ...io.dicom_network.web import WebLink, WebPeer
 from ...io.errors import ScanError
 from ..cycle import load_reverse_model
-from ..errors import ConfigError, PipelineError, check_installed
+from ..decisions import fitted
+from ..errors import ConfigError, PipelineError, SettingsError, check_installed
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import QueueLink
 from ..results.record_folder import found_record
@@ -365,8 +366,12 @@ def check_routes(
                 "setting tls-key and setting tls-trusted."
             )
         model = load_model(route.request.model)
-        model.network.graph.check_patch(route.request.options.patch or model.card.patch)
-        load_reverse_model(model, route.request.options)
+        try:
+            options = fitted(model, route.request.options)
+        except SettingsError as error:
+            raise SettingsError(f"[route.{title}] {error}", *error.settings) from None
+        model.network.graph.check_patch(options.patch or model.card.patch)
+        load_reverse_model(model, options)
         cards[title] = model.card
     return cards
 

@@ -38,7 +38,7 @@ from ..host.memory import PeakMemory
 from ..program import program_version
 from ..settings import BEFORE, CHANGING_RESULTS, TranslateOptions
 from ..stopwatch import STAGES, Stage
-from ..study.figures import Measures
+from ..study.figures import CycleError, Measures, SpreadFigures
 from .report import BatchReport, Failure, FailureClass, StudyReport, StudyStatus, Use
 from .suspicion import Suspicion, suspicions_in
 
@@ -65,9 +65,12 @@ _FIRST = (
 
 _SMALLEST, _LARGEST = 1e-9, 10**15
 """Bounds of times, counts and sizes; values beyond them would break plots and quotients."""
+_LARGEST_FIGURE = 1e100
+"""Bound of figures in the unit of an image, whose voxels reach 3e38; their squares are finite."""
 
 _Amount: TypeAlias = Annotated[float, Meta(ge=0, le=_LARGEST)]
-_Signed: TypeAlias = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
+_Figure: TypeAlias = Annotated[float, Meta(ge=0, le=_LARGEST_FIGURE)]
+_Signed: TypeAlias = Annotated[float, Meta(ge=-_LARGEST_FIGURE, le=_LARGEST_FIGURE)]
 _Number: TypeAlias = Annotated[float, Meta()]
 _Pattern: TypeAlias = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=_LARGEST)]
@@ -461,6 +464,9 @@ _FIELDS: dict[type, Mapping[str, _Stored]] = {
 }
 """Fields that files have otherwise than their records, by record."""
 
+_OF_IMAGES = (Measures, UsualMeasure, SpreadFigures, CycleError)
+"""Records whose numbers are `_Figure`, not `_Amount`."""
+
 _BASES: dict[type, type[Struct]] = {StudyReport: _Row, BatchReport: _File}
 _FORMS: dict[Any, Any] = {tuple: tuple, UnionType: Union}
 
@@ -470,20 +476,25 @@ def _report_type() -> Any:
     return _stored(BatchReport)
 
 
-def _stored(kind: Any) -> Any:
-    """Return the stored form of a type: structs for records, and bounds for all numbers."""
+def _stored(kind: Any, number: Any = _Amount) -> Any:
+    """Return the stored form of a type: structs for records, and bounds for all numbers.
+
+    number: form of a float.
+    """
     if kind in (int, float):
-        return _Count if kind is int else _Amount
+        return _Count if kind is int else number
     if not (isinstance(kind, type) and is_dataclass(kind)):
         form = _FORMS.get(get_origin(kind))
-        return form[tuple(map(_stored, get_args(kind)))] if form else cast("Any", kind)
+        members = tuple(_stored(each, number) for each in get_args(kind))
+        return form[members] if form else cast("Any", kind)
+    number = _Figure if kind in _OF_IMAGES else _Amount
     base = _BASES.get(kind)
     bases, is_settings = (base,) if base else None, issubclass(kind, TranslateOptions)
     others = _FIELDS.get(kind, {})
     stored = [
         (
             item.name,
-            _stored(others.get(item.name, _AS_IN_RECORD).type or item.type),
+            _stored(others.get(item.name, _AS_IN_RECORD).type or item.type, number),
             _default(item, BEFORE.get(item.name) if is_settings else item.default, others),
         )
         for item in fields(kind)

@@ -245,7 +245,7 @@ class BidsDataset:
 
     def _leads_elsewhere(self, path: str, root: Path) -> bool:
         """Return whether a link leads to another existing folder; datasets may have been moved."""
-        old = self.output / unquote(str(path))
+        old = self.output / unquote(str(path), errors="surrogateescape")
         return old.is_dir() and not old.samefile(root)
 
     def _ignore(self) -> None:
@@ -295,7 +295,7 @@ def bids_uri(scan: Path) -> str:
     if BidsName.of_scan(scan) is None:
         return scan.name
     root = dataset_root(scan)
-    return f"bids:{link_name(root)}:{quote(scan.relative_to(root).as_posix())}"
+    return f"bids:{link_name(root)}:{quote(os.fsencode(scan.relative_to(root).as_posix()))}"
 
 
 def _is_ours(description: Mapping[str, Any]) -> bool:
@@ -312,7 +312,7 @@ def _relative(root: Path, output: Path) -> str:
         path = os.path.relpath(os.path.realpath(root), os.path.realpath(output))
     except ValueError:  # on another drive of Windows
         return root.absolute().as_uri()
-    return quote(Path(path).as_posix())
+    return quote(os.fsencode(Path(path).as_posix()))
 
 
 def _source(root: Path, link: str) -> dict[str, str]:
@@ -331,4 +331,4 @@ def _list(value: object) -> list[Any]:
 
 def _write(file: Path, text: str) -> None:
     with whole_file(file) as part:
-        part.write_text(text, encoding="utf-8")
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")  # of bytes in names

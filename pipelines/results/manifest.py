@@ -22,6 +22,7 @@ from ...io.files.atomic import flush_folder, is_full
 from ...io.files.disk import read_at
 from ...io.files.locks import lock, wait_for_lock
 from ...io.files.own_files import held_folder, identity, open_own, open_unlinked
+from ...io.volume import Study
 from ..errors import NewerRecordError, OutputFolderAwaitedError, OutputFolderError
 from ..study.figures import CycleError, Measures, SeamScore, SpreadFigures
 from .file_states import FileState
@@ -30,7 +31,8 @@ from .sharers import Sharers, join
 
 ASIDE = "manifest.unreadable"
 VERSION = 2
-"""Version of the lines; 1, that of program 0.2.0, lacks the measures, the seam score and the notes.
+"""Version of the lines; 1, that of program 0.2.0, lacks the measures, the seam score, the notes and
+the place.
 """
 
 EntryStatus: TypeAlias = Literal["writing", "written", "failed"]
@@ -76,7 +78,8 @@ class ManifestEntry:
     as in `ModelCard`; none if it has none. mirrored: names that the output, and the results of
     further channels, would have if they mirrored the inputs; none if they do. others: paths of
     those further results, if they do not. measures, seams: of the result against its scan, and at
-    the borders of patches, if they were taken. notes: for the user, from its translation.
+    the borders of patches, if they were taken. notes: for the user, from its translation. place:
+    path of the first scan's file, or of its folder if it is a series; empty in older records.
     """
 
     output: str
@@ -95,6 +98,7 @@ class ManifestEntry:
     measures: Measures | None = None
     seams: SeamScore | None = None
     notes: tuple[str, ...] = ()
+    place: str = ""
 
     def change_of(self, model: str, words: tuple[str, ...]) -> str | None:
         """Return the difference of its model from the current one, or None.
@@ -118,6 +122,13 @@ class ManifestEntry:
     def files(self) -> tuple[FileState, ...]:
         """States of all files of the outputs and of the maps."""
         return *self.outputs, *(state for each in self.maps for state in each.files)
+
+
+def place_of(study: Study) -> str:
+    """Return the path by which a later run recognises that it is given another scan."""
+    scan = study.channels[0]
+    place = scan.files[0].parent if scan.is_dicom else scan.files[0]
+    return os.path.abspath(place)  # noqa: PTH100
 
 
 def load(output: Path) -> dict[str, ManifestEntry]:

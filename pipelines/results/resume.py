@@ -21,7 +21,7 @@ from ..settings import TranslateOptions
 from ..study.figures import CycleRule
 from ..study.maps import requested_maps
 from .file_states import FileState, content_of
-from .manifest import ManifestEntry, MapRecord, Recipe
+from .manifest import ManifestEntry, MapRecord, Recipe, place_of
 from .sidecar import SidecarMaker
 
 Action: TypeAlias = Literal["translate", "keep", "preview", "sidecar", "refuse"]
@@ -315,6 +315,8 @@ class Planner:
         except OSError:
             return ours  # reading the file will report the error
         if _hashes(inputs) != _hashes(entry.inputs):
+            if entry.place not in ("", place_of(ours.study)):
+                return _refused(ours, ours.target, f"is the result of another scan, {entry.place}")
             return replace(ours, reason="the input changed")
         cycle = entry.cycle
         if self.cycle:

@@ -74,9 +74,12 @@ class SidecarMaker:
         inherited = self._inherited(study.channels[0].files[0], sources[0])
         generated = generated_by(self.card.words, self.model_sha256, program)
         texts = (f"{NOTICE} {target} made from {self.card.source}." for target in self.card.targets)
+        uneven = dict.fromkeys(scan.uneven for scan in study.channels if scan.uneven)
+        remarks = [*(f"Resampled onto an even grid because {why}." for why in uneven)]
+        remarks += [study.incomplete] if study.incomplete else []
         fields = (
             {
-                "Description": f"{text} {study.incomplete}".rstrip(),
+                "Description": " ".join([text, *remarks]),
                 "GeneratedBy": [generated],
                 "Sources": sources,
                 **inherited,
@@ -84,7 +87,8 @@ class SidecarMaker:
             for text in texts
         )
         encoded = (json.dumps(each, indent=2, ensure_ascii=False) for each in fields)
-        return tuple(f"{text}\n".encode() for text in encoded)
+        # Bytes of a name that are not UTF-8 become JSON's own escapes.
+        return tuple(f"{text}\n".encode(errors="backslashreplace") for text in encoded)
 
     def _inherited(self, scan: Path, source: str) -> dict[str, Any]:
         fields = kept_fields(fields_of(scan))

@@ -23,7 +23,7 @@ from ..study.figures import CycleError
 from ..study.maps import StudyMap
 from ..study.translator import Translated
 from .file_states import FileState
-from .manifest import ManifestEntry, MapRecord, Recipe
+from .manifest import ManifestEntry, MapRecord, Recipe, place_of
 from .record_folder import OutputPlace
 from .resume import PlannedStudy, files_of, map_places
 from .sidecar import SidecarMaker
@@ -89,6 +89,7 @@ class Store:
             words=self.card.words if has_words else (),
             mirrored=tuple(map(str, planned.study.mirrored)),
             others=tuple(map(str, planned.study.other_results)) if planned.study.mirrored else (),
+            place=place_of(planned.study),
         )
         place, target = self.record.place, planned.target
         maps = tuple(MapRecord(each.mark.kind, each.mark.recipe) for each in translated.maps)

@@ -323,7 +323,7 @@ class _SliceStack:
         stated = self._stated
         if modality_in(self.headers[0]) in MODALITIES_WITH_UNIT:
             if "slope" not in stated:
-                yield "its headers have no rescale slope; 1 is used"
+                yield "its headers have no rescale slope, or one of 0; 1 is used"
             elif "intercept" not in stated:
                 yield "its headers have no rescale intercept; 0 is used"
         if self._inverted:

@@ -84,6 +84,18 @@ def test_a_dataset_with_sidecars_and_its_description(world: World) -> None:
     assert world.json("dataset_description.json") == reported
 
 
+def test_bytes_of_a_folder_that_are_not_utf8_are_escaped(world: World) -> None:
+    world.scan("sub-01/anat/sub-01_T1w.nii.gz")
+    world.inputs = world.inputs.rename(world.inputs.with_name("ds\udcff"))
+    world.output = world.root / "synthetic\udcfe"
+    for _ in range(2):
+        done = world.run()
+        assert done.exit_code == 0, done.output
+    reported = world.json("dataset_description.json")
+    assert reported["Name"] == "synthetic\udcfe"
+    assert reported["DatasetLinks"] == {"ds": "../ds%FF"}
+
+
 def test_fields_are_inherited_from_the_dataset(world: World) -> None:
     world.scan("sub-01/ses-1/anat/sub-01_ses-1_space-abc_T1w.nii.gz", {"BodyPart": "HEAD"})
     (world.inputs / "T1w.json").write_text('{"SkullStripped": true, "BodyPart": "NECK"}')

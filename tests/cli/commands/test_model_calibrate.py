@@ -1,6 +1,7 @@
 """`model calibrate`, and scans that are unlike the reference set: noted, or refused if asked."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,15 @@ def test_plan_shows_both(world: QueueWorld) -> None:
     assert "would fail: inverted.nii" in done.stdout
 
 
+@pytest.mark.parametrize("command", ["translate", "plan", "submit"])
+def test_strict_input_needs_a_calibration(tmp_path: Path, command: str) -> None:
+    """Without one, a scan that is named unlike would be translated as if it had been compared."""
+    world = QueueWorld(tmp_path)
+    done = world.command(command, "--strict-input")
+    assert done.exit_code == 2
+    assert "was not calibrated, so --strict-input could reject no scan" in done.stderr
+
+
 def test_a_job_notes_or_refuses_too(world: QueueWorld) -> None:
     batch = world.submit("--strict-input")
     world.work()
@@ -114,6 +124,24 @@ def test_a_job_notes_or_refuses_too(world: QueueWorld) -> None:
 def test_results_that_are_there_are_not_made_again_for_it(world: QueueWorld) -> None:
     assert world.command("translate").exit_code == 0
     assert "2 up to date" in world.command("translate", "--strict-input").stdout
+
+
+def test_copies_of_a_scan_count_once(tmp_path: Path) -> None:
+    """Thirteen copies have no spread: any other scan would be unlike them."""
+    world = QueueWorld(tmp_path)
+    target, scans = tmp_path / "new.safetensors", reference_set(tmp_path / "set", 5)
+    first, *_ = sorted(scans.iterdir())
+    for number in range(8):
+        shutil.copy(first, scans / f"z{number}{first.suffix}")
+    done = world.run(
+        *("model", "calibrate", str(world.model), "--output", str(target)), "--scans", str(scans)
+    )
+    assert done.exit_code == 1
+    assert "Calibrated with 5 scans" in done.stdout
+    assert f"z7.nii: unsupported: It is a copy of {first.name}, and each scan counts once" in (
+        done.stderr
+    )
+    assert load_model(target).card.results is None
 
 
 def test_too_few_scans_make_no_calibration(tmp_path: Path) -> None:

@@ -39,6 +39,21 @@ def test_no_note_is_made_of_what_is_out_of_date_anyway(world: World) -> None:
     assert "1 of them again because the input changed" in done.stderr
 
 
+def test_the_result_of_a_scan_from_another_folder_stays(world: World, tmp_path: Path) -> None:
+    """A loop over patients, each with a T1.nii, would leave the result of the last."""
+    first, before = world.inputs / "a.nii", world.files()
+    world.inputs = tmp_path / "other"
+    scan(world.inputs / "a.nii", seed=3)
+    done = world.translate("--device", "cpu")
+    assert done.exit_code == 1
+    assert f"a.nii is the result of another scan, {first}; move it away or use --overwrite" in (
+        " ".join(done.stderr.split())
+    )
+    assert world.files() == before
+    assert world.translate("--device", "cpu", "--overwrite").exit_code == 0
+    assert "1 up to date" in world.translate("--device", "cpu").stdout
+
+
 @pytest.mark.parametrize("what", ["settings", "model"])
 def test_it_is_said_before_the_first_study(world: World, what: str) -> None:
     if what == "model":

@@ -206,6 +206,18 @@ def test_a_derived_series_has_it_beside_its_folder(world: World) -> None:
     assert world.row("--sidecar")["status"] == "up to date"
 
 
+def test_it_states_what_of_a_series_was_not_there(world: World) -> None:
+    series = Phantom("MR", slices=16, intercept=0.0)
+    world.inputs = world.root / "dicom"
+    series.write(world.inputs / "mr")[5].unlink()
+    row = world.row("--sidecar", "--allow-uneven", "--format", "nifti")
+    [sidecar] = row["sidecars"]
+    assert (
+        "Resampled onto an even grid because 1 of 16 slices are missing"
+        in (json.loads(Path(sidecar).read_text())["Description"])
+    )
+
+
 def test_a_job_writes_it(tmp_path: Path) -> None:
     queue = QueueWorld(tmp_path)
     queue.scans(1)
@@ -216,3 +228,16 @@ def test_a_job_writes_it(tmp_path: Path) -> None:
     queue.work()
     assert queue.states(batch) == ["done"]
     assert {path.name for path in queue.output.iterdir()} == {"000.nii", "000.json"}
+
+
+def test_bytes_of_a_name_that_are_not_utf8_are_escaped(world: World) -> None:
+    """Old archives and other systems leave such names; the page links the preview."""
+    scan(world.inputs / "b\udcff.nii", 2)
+    report, page = world.root / "r.json", world.root / "r.html"
+    done = world.run("--sidecar", "--preview", "--report", str(report))
+    assert done.exit_code == 0, done.output
+    assert json.loads((world.output / "b\udcff.json").read_text())["Sources"] == ["b\udcff.nii"]
+    assert "2 up to date" in world.run("--sidecar", "--preview").stdout
+    done = CliRunner().invoke(app, ["report", str(report), "--html", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "./results/b%FF.nii.preview.png" in page.read_text()

@@ -66,6 +66,9 @@ def test_a_constant_result_is_suspicious_in_any_batch(tmp_path: Path) -> None:
     assert (status, report["studies"][0]["status"]) == (1, "up to date")
     assert "suspicious: a.nii.gz: " in text
     assert (tmp_path / "out" / "a.nii.gz").read_bytes() == stored
+    status, text, _ = translated(tmp_path, model, FAIL, "--quiet")
+    assert (status, "suspicious: a.nii.gz: " in text) == (1, True)
+    assert translated(tmp_path, model, "--quiet")[:2] == (0, "")
 
 
 def test_usual_results_pass_and_few_are_not_judged(tmp_path: Path) -> None:
@@ -74,6 +77,7 @@ def test_usual_results_pass_and_few_are_not_judged(tmp_path: Path) -> None:
         scan(tmp_path / "in" / f"{number}.nii.gz", number)
     status, text, report = translated(tmp_path, model, FAIL)
     assert (status, report["totals"]["not_judged"]) == (0, FEWEST - 1)
+    assert f"Results: {FEWEST - 1} not judged, as too few similar scans are known" in text
     scan(tmp_path / "in" / "more.nii.gz", 99)
     status, text, report = translated(tmp_path, model, FAIL)
     assert status == 0

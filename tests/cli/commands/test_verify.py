@@ -124,6 +124,13 @@ def test_a_wrong_result_fails_and_nothing_is_written(
     assert {row["status"] for row in world.rows()} == {"translated"}
 
 
+def test_results_that_are_kept_are_not_taken_for_verified(world: World) -> None:
+    note = "--verify had no effect on 2 results that are up to date"
+    assert note not in world.run("translate", "--verify", "1").stdout
+    assert note in world.run("translate", "--verify", "1").stdout
+    assert note not in world.run("translate").stdout
+
+
 def test_one_wrong_patch_is_found_where_all_are_computed_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

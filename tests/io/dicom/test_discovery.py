@@ -13,6 +13,7 @@ import numpy as np
 import pydicom as _pydicom
 import pytest
 from pydicom.data import get_testdata_file
+from pydicom.uid import RLELossless
 from support.dicom_phantoms import PATIENT, Phantom, oblique, renamed, set_position
 
 from cuda_cyclegan.io.choice import Choice
@@ -175,6 +176,18 @@ def test_volumes_that_no_header_shows_apart_are_refused(tmp_path: Path) -> None:
     assert "each of its 12 positions has 3 images" in series.reason
 
 
+def test_images_that_a_place_leaves_out_are_stated_in_the_result(tmp_path: Path) -> None:
+    paths = CT.write(tmp_path / "in")
+    other = pydicom.dcmread(paths[4])
+    other.SOPInstanceUID = "1.2.3.4"
+    other.save_as(tmp_path / "in" / "other")
+    [series] = discover([tmp_path / "in"], None, Choice(allow_uneven=True)).series
+    assert (series.verdict, series.incomplete) == (
+        "taken",
+        "the 13 images of the source had 12 positions, and the first of each was used",
+    )
+
+
 def test_copies_are_left_out_and_counted(tmp_path: Path) -> None:
     paths = CT.write(tmp_path / "in" / "a")
     (tmp_path / "in" / "b").mkdir()
@@ -185,17 +198,40 @@ def test_copies_are_left_out_and_counted(tmp_path: Path) -> None:
     assert list(series.notes) == ["5 copies of images ignored"]
 
 
-@pytest.mark.parametrize("folder", ["a", "b"])
-def test_copies_with_other_pixels_are_reported(tmp_path: Path, folder: str) -> None:
+@pytest.mark.parametrize("what", ["header", "coding", "folder"])
+def test_copies_with_other_content_are_reported(tmp_path: Path, what: str) -> None:
+    """A whole series is right where it is; the pixels of the others are the same."""
     paths = CT.write(tmp_path / "in" / "a")
-    (tmp_path / "in" / folder).mkdir(exist_ok=True)
-    shutil.copy(paths[3], tmp_path / "in" / folder / "same")
     other = pydicom.dcmread(paths[4])
-    other.PixelData = bytes(len(other.PixelData))
-    other.save_as(tmp_path / "in" / folder / "other")
+    target = tmp_path / "in" / ("b" if what == "folder" else "a") / "other"
+    target.parent.mkdir(exist_ok=True)
+    shutil.copy(paths[3], target.with_name("same"))
+    if what == "header":
+        other.PatientComments = "another"
+    elif what == "folder":
+        other.PixelData = bytes(len(other.PixelData))
+    else:
+        other.compress(RLELossless, generate_instance_uid=False)
+    other.save_as(target)
     assert only(tmp_path / "in").notes == (
         "2 copies of images ignored; 1 differ in content from the image that is used",
     )
+
+
+def test_an_image_in_files_with_different_pixels_is_refused(tmp_path: Path) -> None:
+    """The name of a file is no evidence: it would decide which one the result shows."""
+    paths = CT.write(tmp_path / "in")
+    other = pydicom.dcmread(paths[4])
+    other.PixelData = bytes(len(other.PixelData))
+    other.save_as(tmp_path / "in" / "0")
+    series = only(tmp_path / "in")
+    assert (series.verdict, series.is_incomplete) == ("refused", True)
+    assert series.reason == (
+        "files of one of its images have different pixels, and nothing shows which is right; "
+        f"remove the wrong one of 0 or {paths[4].name}"
+    )
+    (tmp_path / "in" / "0").unlink()
+    assert only(tmp_path / "in").verdict == "taken"
 
 
 def test_slices_with_one_identifier_are_told_apart_by_their_places(tmp_path: Path) -> None:

@@ -289,7 +289,9 @@ UNREADABLE: dict[str, Trap] = {
     "enhanced, cut among its frames": Trap(
         enhanced(lambda old: old[: old.index(PIXELS) - 700]), "", "one"
     ),
-    "enhanced, a frame not described": Trap(fewer_frames_described, "", "one", "11 of its 12"),
+    "enhanced, a frame not described": Trap(
+        fewer_frames_described, "", "one", "declares 12 frames and describes 11"
+    ),
     "enhanced, label and control": Trap(labelled, words="label in 0; control in 1"),
     "enhanced, field map": Trap(field_map, "taken taken", "", "None field map"),
     **{f"litter: {name}": Trap(beside(name)) for name in LITTER},

@@ -202,6 +202,25 @@ def test_a_qform_that_disagrees_with_the_sform_has_a_note(
     assert [note[: len(expected[0])] for note in volume.notes] == expected
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.001, 1.5, np.nan])
+def test_voxel_sizes_that_are_not_those_of_the_sform_have_a_note(
+    tmp_path: Path, factor: float
+) -> None:
+    """Without a qform, programs such as FSL take sizes from pixdim, and places from the sform."""
+    image: Any = nibabel.Nifti1Image(ramp(), None)
+    image.set_sform(AFFINE, 1)
+    image.header["pixdim"][1:4] = np.linalg.norm(AFFINE[:3, :3], axis=0) * (factor, 1, 1)
+    image.to_filename(tmp_path / "a.nii")
+    volume = read_file(tmp_path / "a.nii")
+    np.testing.assert_array_equal(volume.affine, np.float32(AFFINE))
+    by_pixdim = {1.5: "1.5x1.5x2", np.nan: "nanx1.5x2"}.get(factor)
+    expected = (
+        f"its pixdim gives voxels of {by_pixdim} mm, and its sform of 1x1.5x2 mm; the sform is "
+        "used, but other programs may use pixdim"
+    )
+    assert volume.notes == ((expected,) if by_pixdim else ())
+
+
 def test_a_qform_that_is_damaged_beside_an_sform_has_a_note(tmp_path: Path) -> None:
     image: Any = nibabel.Nifti1Image(ramp(), None)
     image.set_sform(AFFINE, 1)

@@ -20,7 +20,12 @@ from cuda_cyclegan.pipelines.report.codec import read_report
 from cuda_cyclegan.pipelines.report.comparison import Comparison, compare
 from cuda_cyclegan.pipelines.report.report import BatchReport, Failure, StudyReport
 from cuda_cyclegan.pipelines.stopwatch import STAGES, Stage
-from cuda_cyclegan.pipelines.study.figures import SeamScore
+from cuda_cyclegan.pipelines.study.figures import (
+    CycleError,
+    Measures,
+    SeamScore,
+    SpreadFigures,
+)
 
 SECONDS = st.just(0.0) | st.floats(1e-9, 1e6)
 ROWS = st.builds(
@@ -72,6 +77,17 @@ def test_a_report_comes_back_as_it_went_in(
     skipped = (Skipped(Path("in/\udcff.mgz"), "no"),)
     report = replace(BATCH, studies=tuple(rows), skipped=skipped, not_reached=not_reached)
     assert read_report(written(report, tmp_path / "report.json")).batch == report
+
+
+@pytest.mark.parametrize("level", [-3e38, 3e38])
+def test_figures_of_the_largest_voxels_come_back(level: float, tmp_path: Path) -> None:
+    """A scan may have any slope; a report that is not read again would end every later run."""
+    largest = abs(level)
+    measures = Measures(0, 1, 1, distance=largest, levels=((level,) * 3,), disagreement=largest)
+    cycle, spread = CycleError(largest, largest, "a"), SpreadFigures(2, largest)
+    study = replace(row("a.nii", 1.0), measures=measures, cycle=cycle, spread=spread)
+    batch = replace(BATCH, studies=(study,))
+    assert read_report(written(batch, tmp_path / "r.json")).batch == batch
 
 
 def test_energy_comes_back_and_scripts_find_watts_and_parts(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def test_check_rejects_a_route_whose_model_does_not_exist(world: NodeWorld) -> N
         ('batch-name = "%H"', "'%H' is not a date field"),
         ('commitment = "soon"', "'commitment': 'soon' is not a duration such as '30 s'"),
         ("allow-uneven = 1", "allow-uneven must be true or false"),
+        ("strict-input = true", "[route.T1TOT2] Model tiny was not calibrated"),
         ('source-object-limit = "1GiB"', "source-object-limit is for a route with a source"),
         ('source = "http://pacs"\nsource-object-limit = "big"', "'big' is not a size such as"),
         ('source = "http://pacs"\nsource-list-limit = 0', "must be a whole number from 1 on"),
