@@ -96,7 +96,7 @@ def _calls(program: TorchProgram) -> tuple[list[Call], str]:
     What is read after an operator that works in place is named after that operator's result.
     """
     nodes = [node for node in program.nodes if kind_of(node) not in CHECKS]
-    memory = _Memory(nodes)
+    memory = _Memory(nodes, program.output)
     calls = [Call(node, memory.renamed) for node in memory.walk()]
     output = memory.renamed(program.output)
     needed = {output}
@@ -109,15 +109,19 @@ def _calls(program: TorchProgram) -> tuple[list[Call], str]:
 
 
 class _Memory:
-    """Values that share memory, so that an operator in place changes what is read later."""
+    """Values that share memory, so that an operator in place changes what is read later.
 
-    def __init__(self, nodes: Sequence[ProgramNode]) -> None:
+    output: name of the value that is read last.
+    """
+
+    def __init__(self, nodes: Sequence[ProgramNode], output: str) -> None:
         self._nodes = nodes
         self._newer: dict[str, str] = {}
         self._sharing: dict[str, set[str]] = {}
         self._last_reads = {
             name: at for at, node in enumerate(nodes) for name in Call(node).names_read
         }
+        self._last_reads[output] = len(nodes)
 
     def renamed(self, name: str) -> str:
         """Return the name under which a value goes after all operators in place so far."""
