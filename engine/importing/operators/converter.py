@@ -94,7 +94,21 @@ def convert_graph(file: OperatorGraph, patch: Triple | None) -> ConvertedGraph:
     Raises CheckpointError, which names the operator that is not supported.
     """
     with naming(file.path):
-        return _converted(file, patch)
+        converted = _converted(file, patch)
+        _check_finite(converted.network)
+        return converted
+
+
+def _check_finite(network: Network) -> None:
+    """Raise CheckpointError for weights that are no numbers, also a norm's whose variance is
+    negative.
+    """
+    for name, array in network.weights.items():
+        if not np.isfinite(array).all():
+            raise CheckpointError(
+                f"Layer {name} has weights that are not finite: the training run diverged; use an "
+                "earlier checkpoint."
+            )
 
 
 def _converted(file: OperatorGraph, patch: Triple | None) -> ConvertedGraph:
