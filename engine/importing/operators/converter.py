@@ -127,7 +127,7 @@ def _converted(file: OperatorGraph, patch: Triple | None) -> ConvertedGraph:
     if not all(_is_same_at(file, axes, graph, extents) for extents in _other_extents(graph, tried)):
         reason = f"its layers differ for patches other than {times(tried)}"
         return ConvertedGraph(_fixed(network, tried), reason)
-    sampled = _sampled_extents(graph.stride, tried)
+    sampled = _sampled_extents(graph.stride, tried, file.exported or tried)
     if limit := _first_broken(file, graph, sampled):
         reason = f"the network's code has branches; this one is for patches of which {limit.text}"
         return ConvertedGraph(_fixed(network, tried), reason)
@@ -184,16 +184,27 @@ def _thin_maps(graph: Graph, patch: Triple) -> set[tuple[str, int]] | None:
     }
 
 
-def _sampled_extents(stride: Triple, patch: Triple) -> Iterator[Triple]:
-    """Yield patches that differ along one axis, or along all."""
+def _sampled_extents(stride: Triple, patch: Triple, exported: Triple) -> Iterator[Triple]:
+    """Yield patches that differ along one axis, or along all.
+
+    None is smaller than the exported one and than so many steps of the stride, as conditions of
+    outputs that are not used, deeper than those that are, are broken by small ones.
+    """
+    fewest = triple(
+        min(extent, _FEWEST * step) for extent, step in zip(exported, stride, strict=True)
+    )
     for count in _COUNTS:
         scaled = triple(step * count for step in stride)
-        yield scaled
-        for axis in range(3):
-            yield triple(scaled[at] if at == axis else patch[at] for at in range(3))
+        ways = [
+            triple(scaled[at] if at == axis else patch[at] for at in range(3)) for axis in range(3)
+        ]
+        for extents in (scaled, *ways):
+            if all(extent >= few for extent, few in zip(extents, fewest, strict=True)):
+                yield extents
 
 
-_COUNTS = (*range(1, 17), 20, 24, 28, 32, 40, 48, 64, 80, 96, 128, 256)
+_FEWEST = 16
+_COUNTS = (*range(1, 33), 40, 48, 64, 80, 96, 128, 256)
 """Extents that are tried, in steps of the stride: each small one, as code may count modulo them."""
 
 

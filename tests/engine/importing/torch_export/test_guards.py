@@ -40,7 +40,7 @@ def converted(module: Any, folder: Path, patch: Triple = (16, 16, 16)) -> Conver
         (lambda d, *_: d > 40, "D <= 40"),
         (lambda _, h, w: h == w, "H == W"),
         (lambda d, *_: d % 2 == 0, "(D % 2) == 0"),
-        (lambda d, h, _: d + h > 20, "H + D > 20"),
+        (lambda d, h, _: d + h > 40, "H + D <= 40"),
         (lambda _, h, w: h / w > 1.5, "(H / W) <= 1.5"),
         (lambda d, *_: d**0.5 > 3, "torch.sym_float(D) ** 0.5 > 3.0"),  # of a form that is not read
     ],
