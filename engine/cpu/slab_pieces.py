@@ -84,7 +84,7 @@ class CutGraph:
 
 def cut(graph: Graph) -> CutGraph:
     """Return the pieces of a graph, in an order in which they can run."""
-    nodes = _ending_in_a_map(graph)
+    nodes = _with_maps(graph)
     norms = {node.name: node for node in nodes if isinstance(node.layer, GlobalNorm)}
     kept = _kept(nodes, norms)
     by_name = {node.name: node for node in nodes}
@@ -94,11 +94,21 @@ def cut(graph: Graph) -> CutGraph:
     )
 
 
-def _ending_in_a_map(graph: Graph) -> tuple[Node, ...]:
-    """Return the graph's nodes, with an identity node added if the last one is a norm."""
-    if isinstance(graph.nodes[-1].layer, GlobalNorm):
-        return *graph.nodes, Node(f"{graph.output}.made", Clip(None, None), (graph.output,))
-    return graph.nodes
+def _with_maps(graph: Graph) -> tuple[Node, ...]:
+    """Return the graph's nodes, with an identity node after a norm that another norm reads, and
+    after one that is the output: statistics are those of maps, and a map is no norm.
+    """
+    norms = {node.name for node in graph.nodes if isinstance(node.layer, GlobalNorm)}
+    nodes = list[Node]()
+    for node in graph.nodes:
+        if node.name in norms and node.inputs[0] in norms:
+            source = Node(f"{node.name}.source", Clip(None, None), node.inputs)
+            nodes += [source, Node(node.name, node.layer, (source.name,))]
+        else:
+            nodes.append(node)
+    if graph.output in norms:
+        nodes.append(Node(f"{graph.output}.made", Clip(None, None), (graph.output,)))
+    return tuple(nodes)
 
 
 def _kept(nodes: tuple[Node, ...], norms: dict[str, Node]) -> set[str]:

@@ -91,9 +91,14 @@ def plan_slabs(graph: Graph, extents: Triple, limit: int) -> SlabPlan:
 
 
 def all_shapes(graph: Graph, pieces: CutGraph, padded: Triple) -> dict[str, TensorShape]:
-    """Return shapes of all tensors of a volume, including that of the last map."""
+    """Return shapes of all tensors of a volume, including those of maps that repeat a norm."""
     shapes = graph.shapes(padded)
-    return {**shapes, pieces.pieces[-1].output: shapes[graph.output]}
+    repeated = {
+        piece.output: shapes[piece.nodes[-1].inputs[0]]
+        for piece in pieces.pieces
+        if piece.output not in shapes
+    }
+    return {**shapes, **repeated}
 
 
 def map_bytes(shape: TensorShape) -> int:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ...engine.errors import CheckpointError
 from ...engine.importing.checkpoint.evidence import Fact, Question, setting
 from ...engine.importing.checkpoint.reference_search import TrialListener, ignore_trial
@@ -178,6 +180,12 @@ def make_model(survey: Survey) -> Imported:
     """
     network = survey.found.network
     pair = survey.reference or make_reference(network)
+    if not np.isfinite(pair[1]).all():
+        raise CheckpointError(
+            f"{survey.found.path}: The network computes numbers that are not finite for a patch of "
+            "noise: the training run diverged, or a number in its code is infinite; use an earlier "
+            "checkpoint, or correct the code."
+        )
     reference = Reference(
         input_sha256=array_sha256(pair[0]),
         output_sha256=array_sha256(pair[1]),

@@ -181,6 +181,16 @@ ODD_GRAPHS = {
         ("each shifted", InstanceNorm(8, shift="each.shift")),
         ("leave", _conv("leave", 8, 1, kernel=1)),
     ),
+    "norms of norms": chain(
+        2,
+        ("first", InstanceNorm(2, "first.scale", "first.shift")),
+        ("grouped", GroupNorm(2, 1, "grouped.scale", "grouped.shift")),
+        ("conv", _conv("conv", 2, 4)),
+        ("each", InstanceNorm(4, shift="each.shift")),
+        ("all", GroupNorm(4, 2, "all.scale", "all.shift")),
+        ("sum", Add(), ("all", "each")),
+        ("leave", _conv("leave", 4, 1, kernel=1)),
+    ),
     "global residual": chain(
         2, ("conv", _conv("conv", 2, 2)), ("sum", Add(), (INPUT, "conv")), ("tanh", Tanh())
     ),

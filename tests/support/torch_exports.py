@@ -176,10 +176,14 @@ def meta(*sizes: int | None, dtype: int = 7) -> dict[str, Any]:
     for size in reversed(sizes):
         strides.insert(0, step)
         step *= size or 1
-    open_extent = {"as_expr": {"expr_str": "s0", "hint": None}}
     return {
         "dtype": dtype,
-        "sizes": [open_extent if size is None else {"as_int": size} for size in sizes],
+        "sizes": [
+            {"as_expr": {"expr_str": f"s{axis}", "hint": None}}
+            if size is None
+            else {"as_int": size}
+            for axis, size in enumerate(sizes)
+        ],
         "strides": [{"as_int": stride} for stride in strides],
         "storage_offset": {"as_int": 0},
         "layout": 7,

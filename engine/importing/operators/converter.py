@@ -4,7 +4,7 @@ Operators become layers by `RULES`, or are folded if they do not depend on the p
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import CheckpointError, PatchShapeError, naming
 from ...network.graph import INPUT, Graph, Network, times
-from ...network.layers import Triple, added
+from ...network.layers import Triple, added, multiplied, triple
 from .channel_ops import ATTENTION, CHANNEL_RULES
 from .elementwise_ops import ELEMENTWISE_RULES
 from .folding import FOLDABLE, folded, shape_of
@@ -28,7 +28,7 @@ from .graph_builder import (
     Rule,
 )
 from .norm_ops import NORM_RULES
-from .operator_graph import Operator, OperatorGraph
+from .operator_graph import Condition, Operator, OperatorGraph
 from .rewriting import simplified
 from .sampling_ops import SAMPLING_RULES
 from .shape_ops import SHAPE_RULES
@@ -94,7 +94,21 @@ def convert_graph(file: OperatorGraph, patch: Triple | None) -> ConvertedGraph:
     Raises CheckpointError, which names the operator that is not supported.
     """
     with naming(file.path):
-        return _converted(file, patch)
+        converted = _converted(file, patch)
+        _check_finite(converted.network)
+        return converted
+
+
+def _check_finite(network: Network) -> None:
+    """Raise CheckpointError for weights that are no numbers, also a norm's whose variance is
+    negative.
+    """
+    for name, array in network.weights.items():
+        if not np.isfinite(array).all():
+            raise CheckpointError(
+                f"Layer {name} has weights that are not finite: the training run diverged; use an "
+                "earlier checkpoint."
+            )
 
 
 def _converted(file: OperatorGraph, patch: Triple | None) -> ConvertedGraph:
@@ -109,14 +123,89 @@ def _converted(file: OperatorGraph, patch: Triple | None) -> ConvertedGraph:
     network, tried = _network_at_any(file, axes, patch, named)
     if any(named):
         return ConvertedGraph(_fixed(network, tried), "the file fixes some of its extents")
+    graph = network.graph
+    if not all(_is_same_at(file, axes, graph, extents) for extents in _other_extents(graph, tried)):
+        reason = f"its layers differ for patches other than {times(tried)}"
+        return ConvertedGraph(_fixed(network, tried), reason)
+    sampled = _sampled_extents(graph.stride, tried, file.exported or tried)
+    if limit := _first_broken(file, graph, sampled):
+        reason = f"the network's code has branches; this one is for patches of which {limit.text}"
+        return ConvertedGraph(_fixed(network, tried), reason)
+    return ConvertedGraph(network, "")
+
+
+def _other_extents(graph: Graph, patch: Triple) -> Iterator[Triple]:
+    """Yield patches that are larger along each axis, by different amounts, and long along one."""
+    for axis in range(3):
+        steps = triple(2 if at == axis else 1 + (at > axis) for at in range(3))
+        longer = triple(_LONG if at == axis else 1 for at in range(3))
+        yield added(multiplied(patch, longer), multiplied(graph.stride, steps))
+
+
+_LONG = 4
+
+
+def _is_same_at(file: OperatorGraph, axes: tuple[int, ...], graph: Graph, extents: Triple) -> bool:
     try:
-        is_same = _network_at(file, axes, added(tried, network.graph.stride)).graph == network.graph
+        return _network_at(file, axes, extents).graph == graph
     except CheckpointError:
-        is_same = False
-    if is_same:
-        return ConvertedGraph(network, "")
-    reason = f"its layers differ for patches other than {times(tried)}"
-    return ConvertedGraph(_fixed(network, tried), reason)
+        return False
+
+
+def _first_broken(file: OperatorGraph, graph: Graph, patches: Iterable[Triple]) -> Condition | None:
+    """Return a condition of the file that one of these patches breaks, of those the network takes.
+
+    Only patches count whose maps are one voxel thin where those of the exported one are: PyTorch
+    states conditions on such maps, too, which change nothing.
+    """
+    if not file.conditions:
+        return None
+    thin = _thin_maps(graph, file.exported) if file.exported else None
+    for patch in patches:
+        broken = next((one for one in file.conditions if not one.holds(patch)), None)
+        if broken and _thin_maps(graph, patch) == (thin or set()):
+            return broken
+    return None
+
+
+def _thin_maps(graph: Graph, patch: Triple) -> set[tuple[str, int]] | None:
+    """Return names and axes of the maps that are one voxel thin; None if the network takes no such
+    patch.
+    """
+    try:
+        graph.check_patch(patch)
+    except PatchShapeError:
+        return None
+    return {
+        (name, axis)
+        for name, shape in graph.shapes(patch).items()
+        for axis, extent in enumerate(shape.extents)
+        if extent == 1
+    }
+
+
+def _sampled_extents(stride: Triple, patch: Triple, exported: Triple) -> Iterator[Triple]:
+    """Yield patches that differ along one axis, or along all.
+
+    None is smaller than the exported one and than so many steps of the stride, as conditions of
+    outputs that are not used, deeper than those that are, are broken by small ones.
+    """
+    fewest = triple(
+        min(extent, _FEWEST * step) for extent, step in zip(exported, stride, strict=True)
+    )
+    for count in _COUNTS:
+        scaled = triple(step * count for step in stride)
+        ways = [
+            triple(scaled[at] if at == axis else patch[at] for at in range(3)) for axis in range(3)
+        ]
+        for extents in (scaled, *ways):
+            if all(extent >= few for extent, few in zip(extents, fewest, strict=True)):
+                yield extents
+
+
+_FEWEST = 16
+_COUNTS = (*range(1, 33), 40, 48, 64, 80, 96, 128, 256)
+"""Extents that are tried, in steps of the stride: each small one, as code may count modulo them."""
 
 
 def _fixed(network: Network, patch: Triple) -> Network:
@@ -128,15 +217,29 @@ def _network_at_any(
     file: OperatorGraph, axes: tuple[int, ...], patch: Triple | None, named: tuple[int | None, ...]
 ) -> tuple[Network, Triple]:
     """Return the network for the patch, or for the first usual one that fits, and that patch."""
-    asked = [patch] if patch else [(edge, edge, edge) for edge in _USUAL_EXTENTS]
+    usual = [(edge, edge, edge) for edge in _USUAL_EXTENTS]
+    asked = [patch] if patch else [*usual, *([file.exported] if file.exported else [])]
     refusals: list[str] = []  # not the errors, whose frames hold all arrays
     for extents in asked:
         d, h, w = (known or wanted for known, wanted in zip(named, extents, strict=True))
         try:
-            return _network_at(file, axes, (d, h, w)), (d, h, w)
+            network = _network_at(file, axes, (d, h, w))
+            _check_conditions(file, network.graph, (d, h, w))
         except CheckpointError as error:
             refusals.append(str(error))
+        else:
+            return network, (d, h, w)
     raise CheckpointError(refusals[0])
+
+
+def _check_conditions(file: OperatorGraph, graph: Graph, patch: Triple) -> None:
+    """Raise CheckpointError for a patch for which the file's operators are those of another."""
+    if broken := _first_broken(file, graph, [patch]):
+        raise CheckpointError(
+            f"The network's code has branches; the file holds the one for patches of which "
+            f"{broken.text}, unlike {times(patch)}. Export it for a patch of these extents, or "
+            "import it for another."
+        )
 
 
 def _axes_of_input(file: OperatorGraph) -> tuple[int, ...]:

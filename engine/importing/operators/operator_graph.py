@@ -1,6 +1,6 @@
 """A network as a graph of ONNX's operators, or of those of a dialect, whatever it came from."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -135,6 +135,17 @@ def refusal(kind: str, node: str, reason: str) -> CheckpointError:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """Condition on a patch under which the operators compute what the network does.
+
+    text: with D, H and W for the extents. holds: function of them.
+    """
+
+    text: str
+    holds: Callable[[Triple], bool]
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorGraph:
     """Network of a file.
 
@@ -144,7 +155,8 @@ class OperatorGraph:
     the input; None for a dynamic one. operators: in topological order. tensors: by name. kinds:
     operator types of the file, one for each of its nodes. is_half: whether the file computes in
     half precision, fp16 or bf16, at least its convolutions. halves: names of tensors of that
-    precision.
+    precision. conditions: on patches, as far as the file states them. exported: extents of the
+    patch that it was exported for, if it states them and takes others.
     """
 
     path: Path
@@ -161,6 +173,8 @@ class OperatorGraph:
     kinds: tuple[str, ...] = field(repr=False)
     is_half: bool = False
     halves: frozenset[str] = frozenset()
+    conditions: tuple[Condition, ...] = ()
+    exported: Triple | None = None
 
 
 def checked_dims(dims: Iterable[int | None]) -> tuple[int | None, ...]:

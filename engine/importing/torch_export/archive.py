@@ -4,7 +4,7 @@ PyTorch 2.9 and later store one entry per tensor, described by JSON; older versi
 torch.save, and those before 2.8 all entries without a folder. The graph's JSON is the same but for
 fields that were added: records have the names of PyTorch's schema (torch/_export/serde/schema.py),
 whose major version says whether old readers still understand it, and fields that are not listed are
-skipped unread. Symbolic expressions and guards are never evaluated.
+skipped unread. Symbolic expressions are never evaluated.
 """
 
 import zipfile
@@ -37,8 +37,19 @@ class TensorName(msgspec.Struct, frozen=True):
     name: str
 
 
+class SymbolicNumber(msgspec.Struct, frozen=True):
+    """Number that may depend on the patch: a constant, or else the name of a value."""
+
+    as_name: str | None = None
+    as_int: int | None = None
+    as_float: float | None = None
+
+
 class SymbolicExpression(msgspec.Struct, frozen=True):
-    """Symbolic expression, of which nothing is read."""
+    """Symbolic expression. expr_str: its text. hint: its value for the exported patch."""
+
+    expr_str: str = ""
+    hint: SymbolicNumber | None = None
 
 
 class ExtentMeta(msgspec.Struct, frozen=True):
@@ -46,14 +57,6 @@ class ExtentMeta(msgspec.Struct, frozen=True):
 
     as_int: int | None = None
     as_expr: SymbolicExpression | None = None
-
-
-class SymbolicNumber(msgspec.Struct, frozen=True):
-    """Number that may depend on the patch: a constant, or else the name of a value."""
-
-    as_name: str | None = None
-    as_int: int | None = None
-    as_float: float | None = None
 
 
 class Argument(msgspec.Struct, frozen=True):
@@ -183,16 +186,25 @@ class SchemaVersion(msgspec.Struct, frozen=True):
     major: int
 
 
+class ExtentInterval(msgspec.Struct, frozen=True):
+    """Interval of a symbol. max_val: its end; None if it is open."""
+
+    max_val: int | None = None
+
+
 class ExportedProgram(msgspec.Struct, frozen=True):
     """Program in the JSON of an archive.
 
     graph_module: graph and signature. schema_version: of the JSON. torch_version: of PyTorch, which
-    older files leave out.
+    older files leave out. range_constraints: intervals by symbol. guards_code: conditions on the
+    input; None in older files, which state intervals only.
     """
 
     graph_module: ProgramModule
     schema_version: SchemaVersion
     torch_version: str = ""
+    range_constraints: dict[str, ExtentInterval] = {}
+    guards_code: tuple[str, ...] | None = None
 
 
 class TensorEntry(msgspec.Struct, frozen=True):
@@ -241,7 +253,8 @@ class TorchProgram:
 
     producer: program that wrote it. input, output: names of the network's input and output. nodes:
     in order. metas: descriptions of tensors by name. states: by the name of a value, the name of
-    the parameter, buffer or constant that it is.
+    the parameter, buffer or constant that it is. guards, intervals: conditions on the input, as
+    `ExportedProgram` has them.
     """
 
     producer: str
@@ -250,6 +263,8 @@ class TorchProgram:
     nodes: tuple[ProgramNode, ...] = field(repr=False)
     metas: Mapping[str, TensorMeta] = field(repr=False)
     states: Mapping[str, str] = field(repr=False)
+    guards: tuple[str, ...] | None = field(repr=False)
+    intervals: Mapping[str, ExtentInterval] = field(repr=False)
     _archive: Archive = field(repr=False)
     _model: str
 
@@ -375,6 +390,8 @@ def read_program(data: bytes) -> TorchProgram:
         nodes=module.graph.nodes,
         metas=module.graph.tensor_values,
         states=states,
+        guards=program.guards_code,
+        intervals=program.range_constraints,
         _archive=archive,
         _model=graph.removeprefix(_GRAPHS).removesuffix(_GRAPH_SUFFIX),
     )

@@ -191,10 +191,10 @@ def _binary(kind: str) -> AtenRule:
 
     def rule(writer: OperatorWriter, call: Call) -> None:
         first, second = call.tensor("self"), writer.operand(call, "other")
-        if call.argument("alpha") not in (None, 1):
-            second = writer.step(call, "Mul", second, writer.operand(call, "alpha"))
         if call.kind == "aten.rsub":
             first, second = second, first
+        if call.argument("alpha") not in (None, 1):
+            second = writer.step(call, "Mul", second, writer.operand(call, "alpha"))
         writer.result(call, kind, first, second)
 
     return rule
@@ -485,10 +485,10 @@ def _axes(call: Call) -> dict[str, Attribute]:
 
 
 def _weight_norm(writer: OperatorWriter, call: Call) -> None:
-    """Write v g / |v|, the norm over all axes but one."""
+    """Write v g / |v|, the norm over all axes but one; -1, for PyTorch's dim=None, keeps none."""
     vectors, kept = call.tensor("v"), call.integer("dim", 0)
     rank = writer.rank(call, vectors)
-    axes = tuple(axis for axis in range(rank) if axis != kept % rank)
+    axes = tuple(axis for axis in range(rank) if kept == -1 or axis != kept % rank)
     length = writer.step(call, "ReduceL2", vectors, axes=axes, keepdims=1)
     ratio = writer.step(call, "Div", call.tensor("g"), length)
     writer.result(call, "Mul", vectors, ratio)
@@ -697,13 +697,18 @@ CHECKS = frozenset(
 """Operators that only check something; what they make is not read otherwise."""
 
 VIEWS = frozenset(
-    (
-        *("aten.slice", "aten.narrow", "aten.select", "aten.split", "aten.split_with_sizes"),
-        *("aten.chunk", "aten.view", "aten.reshape", "aten.flatten", "aten.unflatten"),
-        *("aten.permute", "aten.transpose", "aten.squeeze", "aten.unsqueeze", "aten.expand"),
-        *("aten.expand_as", "aten.dropout", "aten.feature_dropout", "aten.alpha_dropout"),
-        *("aten.contiguous", "aten.detach", "aten.alias", "aten.lift_fresh", "aten.to"),
-        "aten.type_as",
+    f"aten.{name}"
+    for name in (
+        *("slice", "narrow", "select", "split", "split_with_sizes", "chunk", "tensor_split"),
+        *("hsplit", "vsplit", "dsplit", "unbind", "view", "view_as", "reshape", "reshape_as"),
+        *("flatten", "unflatten", "ravel", "permute", "transpose", "movedim", "moveaxis"),
+        *("swapaxes", "swapdims", "t", "numpy_T", "mT", "mH", "matrix_H", "adjoint"),
+        *("squeeze", "unsqueeze", "expand", "expand_as", "broadcast_to", "unfold", "as_strided"),
+        *("diagonal", "linalg_diagonal", "slice_inverse", "view_as_real", "view_as_complex"),
+        *("real", "imag", "conj", "resolve_conj", "resolve_neg", "positive"),
+        *("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"),
+        *("contiguous", "detach", "alias", "lift_fresh", "to", "type_as", "cpu", "cuda"),
+        "pin_memory",
     )
 )
 """Operators whose result may be the memory of their tensor."""

@@ -1,21 +1,25 @@
 """The program of a torch.export archive as a graph of ONNX's operators."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...errors import CheckpointError, naming, quoted
+from ...network.layers import Triple, triple
 from ..checkpoint_file import file_bytes
 from ..operators.operator_graph import (
     STATED_OPSET,
+    Condition,
     Operator,
     OperatorGraph,
     checked_dims,
     multiplies_halves,
 )
-from .archive import ELEMENTS, ProgramNode, TorchProgram, read_program
+from .archive import ELEMENTS, ProgramNode, SymbolicExpression, TorchProgram, read_program
 from .aten import CHECKS, REASONS, RULES, VIEWS
 from .calls import Call, OperatorWriter, kind_of
+from .guards import guard_conditions, interval_conditions
 
 _HALVES = ("float16", "bfloat16")
 
@@ -38,6 +42,7 @@ def _graph(path: Path, data: bytes) -> OperatorGraph:
     halves = frozenset(
         name for name, meta in program.metas.items() if ELEMENTS.get(meta.dtype) in _HALVES
     )
+    dims, exported = _dims(program), _exported_extents(program)
     return OperatorGraph(
         path=path,
         sha256=hashlib.sha256(data).hexdigest(),
@@ -47,12 +52,14 @@ def _graph(path: Path, data: bytes) -> OperatorGraph:
         producer=program.producer,
         input=program.input,
         output=output,
-        dims=_dims(program),
+        dims=dims,
         operators=tuple(writer.operators),
         tensors=writer.tensors,
         kinds=tuple(call.kind for call in calls),
         is_half=program.input in halves or multiplies_halves(writer.operators, halves),
         halves=halves,
+        conditions=_conditions(program, exported),
+        exported=exported,
     )
 
 
@@ -61,6 +68,38 @@ def _dims(program: TorchProgram) -> tuple[int | None, ...]:
     if meta is None or "float" not in ELEMENTS.get(meta.dtype, ""):
         raise CheckpointError("The network's input is not a tensor of floating-point numbers.")
     return checked_dims(size.as_int for size in meta.sizes)
+
+
+def _conditions(program: TorchProgram, exported: Triple | None) -> tuple[Condition, ...]:
+    """Return the conditions on the extents of a patch that the program states."""
+    names = [_symbol(one.expr_str) for one in _open_extents(program)]
+    if len(names) != 3:
+        return ()  # a fixed extent, for which the converter fixes them all
+    if program.guards is not None:
+        return guard_conditions(program.guards, exported)
+    largest = {_symbol(name): one.max_val for name, one in program.intervals.items()}
+    return tuple(interval_conditions(names, largest))
+
+
+def _exported_extents(program: TorchProgram) -> Triple | None:
+    """Return the extents of the exported patch, if the program states them and takes others."""
+    hints = [one.hint.as_int for one in _open_extents(program) if one.hint]
+    known = [hint for hint in hints if hint is not None]
+    return triple(known) if len(known) == 3 else None
+
+
+def _open_extents(program: TorchProgram) -> list[SymbolicExpression]:
+    sizes = program.metas[program.input].sizes[2:]
+    return [size.as_expr for size in sizes if size.as_expr is not None]
+
+
+_SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)")
+
+
+def _symbol(expression: str) -> str:
+    """Return an expression, or the name of the symbol if it is nothing else."""
+    found = _SYMBOL.fullmatch(expression)
+    return found[1] if found else expression
 
 
 def _state(writer: OperatorWriter, call: Call) -> None:
@@ -96,7 +135,7 @@ def _calls(program: TorchProgram) -> tuple[list[Call], str]:
     What is read after an operator that works in place is named after that operator's result.
     """
     nodes = [node for node in program.nodes if kind_of(node) not in CHECKS]
-    memory = _Memory(nodes)
+    memory = _Memory(nodes, program.output)
     calls = [Call(node, memory.renamed) for node in memory.walk()]
     output = memory.renamed(program.output)
     needed = {output}
@@ -109,15 +148,19 @@ def _calls(program: TorchProgram) -> tuple[list[Call], str]:
 
 
 class _Memory:
-    """Values that share memory, so that an operator in place changes what is read later."""
+    """Values that share memory, so that an operator in place changes what is read later.
 
-    def __init__(self, nodes: Sequence[ProgramNode]) -> None:
+    output: name of the value that is read last.
+    """
+
+    def __init__(self, nodes: Sequence[ProgramNode], output: str) -> None:
         self._nodes = nodes
         self._newer: dict[str, str] = {}
         self._sharing: dict[str, set[str]] = {}
         self._last_reads = {
             name: at for at, node in enumerate(nodes) for name in Call(node).names_read
         }
+        self._last_reads[output] = len(nodes)
 
     def renamed(self, name: str) -> str:
         """Return the name under which a value goes after all operators in place so far."""

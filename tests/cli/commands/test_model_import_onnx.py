@@ -71,6 +71,17 @@ def scan() -> FloatArray:
     return np.random.default_rng(0).uniform(-1, 1, (16, 16, 16)).astype(FLOAT)
 
 
+def test_a_network_without_finite_results_is_refused_with_its_file(bench: Bench) -> None:
+    infinite = {"ends": np.array([0, 0, 1, 1, 1, 0, 0, 0, 0, 0]), "value": np.float32(np.inf)}
+    weight = {"w": np.ones((1, 1, 2, 2, 2), FLOAT)}
+    pads = [node("Pad", "x ends value", "p"), node("Conv", "p w", "y")]
+    result = bench.import_(model(pads, infinite | weight), "--input-range open --output-range open")
+    assert result.exit_code != 0
+    text = " ".join(result.stderr.split())
+    assert "net.onnx: The network computes numbers that are not finite" in text
+    assert not bench.output.exists()
+
+
 def test_from_pytorch_to_a_translated_scan(bench: Bench) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("monai")

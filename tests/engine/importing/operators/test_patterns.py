@@ -124,6 +124,41 @@ def test_moments_of_groups_are_a_group_norm(tmp_path: Path) -> None:
     assert written.network.graph.patch == (8, 6, 10)
 
 
+OF_CUBES = [
+    node("Shape", "a", "shape"),
+    node("Gather", "shape order", "exchanged", axis=0),
+    node("Reshape", "a exchanged", "b"),  # moves voxels, unless D and H are equal
+]
+OF_SMALL_PATCHES = [node("Slice", "a start stop axis", "b")]  # cuts what exceeds 24 voxels
+
+
+@pytest.mark.parametrize("nodes", [OF_CUBES, OF_SMALL_PATCHES])
+def test_a_graph_that_other_patches_change_is_for_one_patch(
+    nodes: list[NodeProto], tmp_path: Path
+) -> None:
+    """A cube one voxel larger does not show it."""
+    arrays = {"order": np.array([0, 1, 3, 2, 4])}
+    arrays |= {"start": np.array([0]), "stop": np.array([24]), "axis": np.array([2])}
+    found = written_down(model(ended(*nodes), ARRAYS | arrays), tmp_path, (8, 8, 8))
+    assert found.network.graph.patch == (8, 8, 8)
+    assert "differ for patches other than 8x8x8" in found.reason
+
+
+@pytest.mark.parametrize("fault", ["weight", "variance"])
+def test_weights_that_are_no_numbers_name_the_layer_and_what_to_do(
+    fault: str, tmp_path: Path
+) -> None:
+    wrong = np.ones(4, np.float32)
+    wrong[2] = -1 if fault == "variance" else np.nan
+    usual = np.ones(4, np.float32)
+    arrays = {"gamma": usual, "mean": usual, "variance": usual, "scale": usual}
+    arrays |= {"variance" if fault == "variance" else "scale": wrong}
+    norm = node("BatchNormalization", "a scale gamma mean variance", "b")
+    proto = model(ended(norm), ARRAYS | arrays)
+    with pytest.raises(CheckpointError, match=r"Layer 1\.\w+\.scale .* use an earlier checkpoint"):
+        written_down(proto, tmp_path, (8, 8, 8))
+
+
 @pytest.mark.parametrize("opset", [18, 21])
 def test_group_normalization_of_either_opset(opset: int, tmp_path: Path) -> None:
     numbers = GAMMA[:2] if opset < 21 else GAMMA

@@ -16,6 +16,7 @@ from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.errors import CheckpointError, PatchShapeError
 from cuda_cyclegan.engine.importing.operators.converter import convert_graph, operators_of
 from cuda_cyclegan.engine.importing.torch_export.archive import is_exported
+from cuda_cyclegan.engine.importing.torch_export.aten import VIEWS
 from cuda_cyclegan.engine.importing.torch_export.exported_graph import read_exported
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import Downsample, FloatArray, Upsample, kind_of
@@ -312,8 +313,84 @@ def test_names_of_a_changed_value_read_the_change(tmp_path: Path) -> None:
     assert [node.inputs for node in again.graph.nodes][-1] == ("1.relu", "1.relu")
 
 
+READ_LATER = r"aten\.\w+_ .* in place a tensor that is read later"
+
+
 def test_a_view_of_a_changed_value_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        CheckpointError, match=r"aten.relu_ .* in place a tensor that is read later"
-    ):
+    with pytest.raises(CheckpointError, match=READ_LATER):
         imported(in_place("conv").written(tmp_path / "net.pt2"))
+
+
+def _activated(part: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A network that activates a part of its output in place, which nothing else reads."""
+
+    def compute(x: Any, conv: Any) -> Any:
+        wide = conv(x)
+        part(wide).relu_()
+        return wide
+
+    return compute
+
+
+def _with_zeros(x: Any, conv: Any) -> Any:
+    wide = conv(x)
+    wide[:, :2] = 0
+    return wide
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        _activated(lambda wide: wide.view(wide.shape)),
+        _activated(lambda wide: wide[:, :2]),
+        _activated(lambda wide: wide.chunk(2, 1)[1]),
+        _activated(lambda wide: wide.unbind(1)[0]),
+        _activated(lambda wide: wide.movedim(1, 4)),
+        _with_zeros,
+    ],
+)
+def test_a_change_of_a_part_of_the_output_is_refused(
+    compute: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Nothing reads the changed part by its name; only the output shares its memory."""
+    path = exported(module_of(compute, torch.nn.Conv3d(1, 4, 3, padding=1)), tmp_path / "net.pt2")
+    with pytest.raises(CheckpointError, match=READ_LATER):
+        imported(path)
+
+
+def test_every_operator_that_shares_memory_is_known_as_a_view() -> None:
+    """PyTorch states in its schemas which results alias an argument that is not written."""
+    of_sparse = {"values", "indices", "coalesce", "crow_indices", "col_indices", "ccol_indices"}
+    of_lists = {"get", "pop", "keys", "setdefault", "local_value", "to_here", "as_tensor"}
+    found = {
+        schema.name.removeprefix("aten::")
+        for schema in torch._C._jit_get_all_schemas()
+        if schema.name.startswith("aten::")
+        for result in schema.returns
+        if result.alias_info is not None and not result.alias_info.is_write
+    }
+    public = {name for name in found if not name.startswith("_")}
+    unknown = {f"aten.{name}" for name in public - of_sparse - of_lists} - VIEWS
+    assert unknown == {"aten.row_indices"}
+
+
+def test_alpha_scales_the_number_that_is_subtracted(tmp_path: Path) -> None:
+    """The subtrahend of rsub is the tensor."""
+
+    def compute(x: Any, wide: Any, other: Any) -> Any:
+        made = torch.sub(wide(x), other(x), alpha=3)
+        return torch.rsub(torch.rsub(made, other(x), alpha=0.5), 0.25, alpha=2)
+
+    layers = torch.nn.Conv3d(1, 3, 3, padding=1), torch.nn.Conv3d(1, 3, 1)
+    check(module_of(compute, *layers), tmp_path, 1)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -2, None])
+def test_a_weight_norm_over_some_or_all_axes(axis: int | None, tmp_path: Path) -> None:
+    """PyTorch stores the axis None, by which all numbers have one length, as -1."""
+    normed = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv3d(2, 3, 3), dim=axis)
+
+    def compute(x: Any, first: Any, normed: Any) -> Any:
+        return normed(torch.nn.functional.pad(first(x), (1,) * 6))
+
+    check(module_of(compute, torch.nn.Conv3d(1, 2, 1), normed), tmp_path, 1)
