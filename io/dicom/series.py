@@ -324,7 +324,7 @@ def _why_incomplete(members: Members, choice: Choice, aside: Collection[Path] = 
         ]
         return (
             f"files of one of its images have different pixels, and nothing shows which is right; "
-            f"remove the wrong one of {_listed(files)}"
+            f"remove the wrong one of {listed(files)}"
         )
     classes = {each.sop_class for each in members.instances if each.frames}
     for blockers, reason in _AMONG_SLICES.items():
