@@ -2,10 +2,11 @@
 
 import ctypes
 import mmap
+import os
 from functools import cache
 from math import prod
 from tempfile import TemporaryFile
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -52,15 +53,16 @@ def _poison(address: int, size: int, byte: int) -> None:
     kept, how = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
     for first in range(address, address + size, _POISONED_BYTES):
         length = min(_POISONED_BYTES, address + size - first)
-        assert _map(first, length, kept, how, _file_full_of(byte).fileno(), 0) == first
+        assert _map(first, length, kept, how, _file_full_of(byte), 0) == first
 
 
 @cache
-def _file_full_of(byte: int) -> IO[bytes]:
-    file = TemporaryFile()  # noqa: SIM115  it stays open for all mappings to come
-    file.write(bytes([byte]) * _POISONED_BYTES)
-    file.flush()
-    return file
+def _file_full_of(byte: int) -> int:
+    """Return the descriptor of a file of _POISONED_BYTES, which stays open for all mappings."""
+    with TemporaryFile() as file:
+        file.write(bytes([byte]) * _POISONED_BYTES)
+        file.flush()
+        return os.dup(file.fileno())
 
 
 def array_at(address: int, kind: Any, *shape: int) -> np.ndarray[Any, Any]:
