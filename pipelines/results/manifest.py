@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 import msgspec
 
@@ -22,12 +22,14 @@ from ...io.files.atomic import flush_folder, is_full
 from ...io.files.disk import read_at
 from ...io.files.locks import lock, wait_for_lock
 from ...io.files.own_files import held_folder, identity, open_own, open_unlinked
-from ...io.volume import Study
 from ..errors import NewerRecordError, OutputFolderAwaitedError, OutputFolderError
 from ..study.figures import CycleError, Measures, SeamScore, SpreadFigures
 from .file_states import FileState
 from .record_folder import NAME, OutputPlace, check_writable, found_record, made_record
 from .sharers import Sharers, join
+
+if TYPE_CHECKING:
+    from ...io.volume import Study
 
 ASIDE = "manifest.unreadable"
 VERSION = 2
@@ -124,7 +126,7 @@ class ManifestEntry:
         return *self.outputs, *(state for each in self.maps for state in each.files)
 
 
-def place_of(study: Study) -> str:
+def place_of(study: "Study") -> str:
     """Return the path by which a later run recognises that it is given another scan."""
     scan = study.channels[0]
     place = scan.files[0].parent if scan.is_dicom else scan.files[0]
