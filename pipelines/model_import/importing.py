@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...engine.errors import CheckpointError
+from ...engine.errors import CheckpointError, naming
 from ...engine.importing.checkpoint.evidence import Fact, Question, setting
 from ...engine.importing.checkpoint.reference_search import TrialListener, ignore_trial
 from ...engine.importing.reference_pair import read_reference
@@ -32,7 +32,7 @@ from ...engine.model.reference import (
     verify,
 )
 from ...engine.model.tiling import EVEN
-from ...engine.network.graph import Graph
+from ...engine.network.graph import Graph, Network
 from ...engine.network.graph_analysis import sees_whole_patch
 from ...engine.network.layers import FloatArray, triple
 from ..errors import SettingsError
@@ -101,6 +101,8 @@ def survey(request: ImportRequest, on_trial: TrialListener = ignore_trial) -> Su
     before each network that is compared with a reference. Raises EngineError or SettingsError.
     """
     found = find_network(request)
+    with naming(found.path):
+        _check_weights(found.network)
     stated = with_facts(request.draft, found.card) if found.card else request.draft
     graph = found.network.graph
     stated = _with_any_patch(stated, graph)
@@ -180,12 +182,8 @@ def make_model(survey: Survey) -> Imported:
     """
     network = survey.found.network
     pair = survey.reference or make_reference(network)
-    if not np.isfinite(pair[1]).all():
-        raise CheckpointError(
-            f"{survey.found.path}: The network computes numbers that are not finite for a patch of "
-            "noise: the training run diverged, or a number in its code is infinite; use an earlier "
-            "checkpoint, or correct the code."
-        )
+    with naming(survey.found.path):
+        _check_result(pair[1])
     reference = Reference(
         input_sha256=array_sha256(pair[0]),
         output_sha256=array_sha256(pair[1]),
@@ -194,6 +192,27 @@ def make_model(survey: Survey) -> Imported:
     content = encode_model(_card(survey, reference), network, *pair)
     model = decode_model(content)
     return Imported(model, content, verify(model))
+
+
+def _check_weights(network: Network) -> None:
+    """Raise CheckpointError for weights that are no numbers, also a norm's whose variance is
+    negative.
+    """
+    for name, array in network.weights.items():
+        if not np.isfinite(array).all():
+            raise CheckpointError(
+                f"Layer {name} has weights that are not finite: the training run diverged; use an "
+                "earlier checkpoint."
+            )
+
+
+def _check_result(output: FloatArray) -> None:
+    if not np.isfinite(output).all():
+        raise CheckpointError(
+            "The network computes numbers that are not finite for a patch of noise: the training "
+            "run diverged, or a number in its code is infinite; use an earlier checkpoint, or "
+            "correct the code."
+        )
 
 
 def with_proof(imported: Imported, proof: PipelineProof) -> Imported:

@@ -94,21 +94,7 @@ def convert_graph(file: OperatorGraph, patch: Triple | None) -> ConvertedGraph:
     Raises CheckpointError, which names the operator that is not supported.
     """
     with naming(file.path):
-        converted = _converted(file, patch)
-        _check_finite(converted.network)
-        return converted
-
-
-def _check_finite(network: Network) -> None:
-    """Raise CheckpointError for weights that are no numbers, also a norm's whose variance is
-    negative.
-    """
-    for name, array in network.weights.items():
-        if not np.isfinite(array).all():
-            raise CheckpointError(
-                f"Layer {name} has weights that are not finite: the training run diverged; use an "
-                "earlier checkpoint."
-            )
+        return _converted(file, patch)
 
 
 def _converted(file: OperatorGraph, patch: Triple | None) -> ConvertedGraph:

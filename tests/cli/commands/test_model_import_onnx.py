@@ -1,6 +1,7 @@
 """`model import` of ONNX networks as a user meets it, and the models that it makes."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,21 @@ def computed(found: Model, patch: FloatArray) -> FloatArray:
 
 def scan() -> FloatArray:
     return np.random.default_rng(0).uniform(-1, 1, (16, 16, 16)).astype(FLOAT)
+
+
+@pytest.mark.parametrize("fault", ["scale", "variance"])
+def test_weights_that_are_no_numbers_name_file_and_layer(fault: str, bench: Bench) -> None:
+    arrays = {name: np.ones(1, FLOAT) for name in ("scale", "shift", "mean", "variance")}
+    arrays[fault][0] = {"scale": np.nan, "variance": -1}[fault]
+    arrays["w"] = np.ones((1, 1, 1, 1, 1), FLOAT)
+    norm = node("BatchNormalization", "a scale shift mean variance", "y")
+    result = bench.import_(
+        model([node("Conv", "x w", "a"), norm], arrays), "--input-range open --output-range open"
+    )
+    assert result.exit_code != 0
+    text = " ".join(result.stderr.split())
+    assert re.search(r"net.onnx: Layer 1\.\w+\.\w+ .* use an earlier checkpoint", text)
+    assert not bench.output.exists()
 
 
 def test_a_network_without_finite_results_is_refused_with_its_file(bench: Bench) -> None:

@@ -144,21 +144,6 @@ def test_a_graph_that_other_patches_change_is_for_one_patch(
     assert "differ for patches other than 8x8x8" in found.reason
 
 
-@pytest.mark.parametrize("fault", ["weight", "variance"])
-def test_weights_that_are_no_numbers_name_the_layer_and_what_to_do(
-    fault: str, tmp_path: Path
-) -> None:
-    wrong = np.ones(4, np.float32)
-    wrong[2] = -1 if fault == "variance" else np.nan
-    usual = np.ones(4, np.float32)
-    arrays = {"gamma": usual, "mean": usual, "variance": usual, "scale": usual}
-    arrays |= {"variance" if fault == "variance" else "scale": wrong}
-    norm = node("BatchNormalization", "a scale gamma mean variance", "b")
-    proto = model(ended(norm), ARRAYS | arrays)
-    with pytest.raises(CheckpointError, match=r"Layer 1\.\w+\.scale .* use an earlier checkpoint"):
-        written_down(proto, tmp_path, (8, 8, 8))
-
-
 @pytest.mark.parametrize("opset", [18, 21])
 def test_group_normalization_of_either_opset(opset: int, tmp_path: Path) -> None:
     numbers = GAMMA[:2] if opset < 21 else GAMMA
