@@ -164,7 +164,7 @@ ODD_GRAPHS = {
         ("join", Concat(), ("a", "b")),
         ("scaled", ChannelAffine(8, "scaled.scale", "scaled.shift")),
         ("relu", Relu()),
-        ("again", Concat(), ("scaled", "norm")),
+        ("again", Concat(), ("relu", "norm")),
         ("last", ChannelAffine(11, "last.scale", "last.shift")),
         ("leave", _conv("leave", 11, 2)),
     ),
