@@ -3,6 +3,7 @@
 ScanError
 ├── UnreadableScanError   missing, truncated, damaged, hostile or forbidden
 ├── UnsupportedScanError  an intact file of a kind that this program does not translate
+│   └── SeveralVolumesError  one of its volumes must be chosen
 └── WriteError            the result could not be stored
     └── DiskFullError     no space left
 """
@@ -39,6 +40,17 @@ class UnreadableScanError(ScanError):
 
 class UnsupportedScanError(ScanError):
     """The file is sound but not a single 3D volume of a supported kind."""
+
+
+class SeveralVolumesError(UnsupportedScanError):
+    """The file holds several volumes, of which none was chosen.
+
+    where_fixed: the message for commands that have no choice of a volume.
+    """
+
+    def __init__(self, message: str, where_fixed: str = "") -> None:
+        super().__init__(message)
+        self.where_fixed = where_fixed
 
 
 class WriteError(ScanError):

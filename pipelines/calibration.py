@@ -16,7 +16,7 @@ from ..engine.model.calibration import FEWEST_STUDIES, CycleReference, Typical
 from ..engine.model.model_card import ModelCard
 from ..engine.model.model_file import Model, encode_model
 from ..engine.options import Inference
-from ..io.errors import UnsupportedScanError
+from ..io.errors import SeveralVolumesError, UnsupportedScanError
 from ..io.volume import Study
 from .cycle import BackTranslator, reverse_options
 from .errors import SettingsError
@@ -52,6 +52,8 @@ def one_by_one(
             continue
         try:
             output: Output | Failure = work(study, timer)
+        except SeveralVolumesError as error:
+            output = failure_of(UnsupportedScanError(error.where_fixed), timer.stage)
         except Exception as error:  # as in a batch, a study's trouble is its own
             output = failure_of(error, timer.stage)
         yield name, output

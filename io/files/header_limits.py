@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from ..errors import UnreadableScanError, UnsupportedScanError
+from ..errors import SeveralVolumesError, UnreadableScanError, UnsupportedScanError
 from .machine_limits import most_memory
 from .streams import is_gzip_name
 
@@ -72,18 +72,19 @@ def pick_volume(
 
     extents: i, j, k and all further axes. A file of one volume needs no choice and ignores one.
     takes_all: whether all of them could be read, too.
-    Raises UnsupportedScanError if a choice is required but missing, or does not exist.
+    Raises SeveralVolumesError if a choice is required but missing, and UnsupportedScanError for one
+    that does not exist.
     """
     count = math.prod(extents[3:])
     if count == 1:
         return 0
     if chosen is None:
-        other = (
-            "translate all with setting volume=all" if takes_all else "save one as a separate file"
-        )
-        raise UnsupportedScanError(
-            f"{path} contains {count} volumes ({_extents_text(extents)}); select one of 0 to "
-            f"{count - 1} with setting volume=N, or {other}."
+        found = f"{path} contains {count} volumes ({_extents_text(extents)})"
+        alone = "save one as a separate file"
+        other = "translate all with setting volume=all" if takes_all else alone
+        raise SeveralVolumesError(
+            f"{found}; select one of 0 to {count - 1} with setting volume=N, or {other}.",
+            where_fixed=f"{found}, but only one can be used here; {alone}.",
         )
     if not 0 <= chosen < count:
         raise UnsupportedScanError(

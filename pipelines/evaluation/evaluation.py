@@ -13,6 +13,7 @@ import numpy as np
 
 from ...engine.cores import usable_cores
 from ...io.dicom.series import Series
+from ...io.errors import SeveralVolumesError
 from ...io.reading import read, read_file_header
 from ...io.volume import DoubleArray, Study, Volume
 from ..errors import ComparisonError
@@ -146,6 +147,8 @@ def _evaluated(
         row = _compared(pair, protocol, row, draws=draws)
     except ComparisonError as error:
         row = replace(row, status="failed", reason=str(error))
+    except SeveralVolumesError as error:
+        row = replace(row, status="failed", reason=error.where_fixed)
     except Exception as error:
         trace = "".join(format_exception(error))
         row = replace(row, status="failed", reason=failure_of(error, None).reason, trace=trace)

@@ -144,6 +144,17 @@ def test_whoever_fails_or_lacks_a_partner_stands_last_and_in_the_status(world: W
     assert "1 evaluated, 1 missing, 1 failed" in result.stdout
 
 
+@pytest.mark.parametrize("folder", ["results", "truth", "masks"])
+def test_several_volumes_fail_without_advice_on_an_option_of_others(
+    world: World, folder: str
+) -> None:
+    stored(world.root / folder / "1.nii", np.zeros((*SHAPE, 3), np.int16))
+    failed = " ".join(world.evaluate(masks=True).stderr.split())
+    assert "contains 3 volumes (20 x 24 x 16 x 3), but only one can be used here" in failed
+    assert "save one as a separate file." in failed
+    assert "--volume" not in failed
+
+
 def test_a_single_study_has_no_standard_deviation(tmp_path: Path) -> None:
     world, page = World(tmp_path).fill(1), tmp_path / "e.html"
     assert world.evaluate("--html", str(page)).exit_code == 0

@@ -159,6 +159,7 @@ def test_a_scan_that_cannot_be_taken_is_left_out_and_reported(tmp_path: Path) ->
     world = QueueWorld(tmp_path)
     folder = reference_set(tmp_path / "reference")
     (folder / "damaged.nii").write_bytes(b"not a scan at all " * 40)
+    save(folder / "several.nii", np.zeros((*SHAPE, 3), np.int16))
     Phantom("CT").write(folder / "ct")
     target = tmp_path / "new.safetensors"
     words = ["model", "calibrate", str(world.model), "--output", str(target)]
@@ -166,6 +167,8 @@ def test_a_scan_that_cannot_be_taken_is_left_out_and_reported(tmp_path: Path) ->
     assert done.exit_code == 1
     assert "skipped: damaged.nii: unreadable" in done.stderr
     assert "its modality is CT" in done.stderr
+    assert "but only one can be used here; save one as a separate file." in done.stderr
+    assert "--volume" not in done.stderr, "which the command does not have"
     card = load_model(target).card
     assert card.expected is not None
     assert card.expected.studies == 6
