@@ -1,6 +1,9 @@
 """`cuda-cyclegan report`: shows results of past batches, as text or as a page."""
 
+import os
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,7 +59,10 @@ def report(
     with stop_signals(), errors_reported(verbose=verbose):
         from ...pipelines.report.codec import read_report
 
-        stored = [read_report(_report_of(file)) for file in files]
+        stored = [
+            replace(read_report(_report_of(file)), name=name)
+            for file, name in zip(files, _names(files), strict=True)
+        ]
         if html:
             _write_page(stored, html, force=force)
         else:
@@ -68,6 +74,15 @@ def _report_of(path: Path) -> Path:
     from ...pipelines.results.kept_report import kept_report
 
     return (kept_report(path) if path.is_dir() else None) or path
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Return the shortest ends of paths that differ, such as first/results and second/results."""
+    whole = [Path(os.path.abspath(path)).parts for path in paths]  # noqa: PTH100
+    kept = 1
+    while len({parts[-kept:] for parts in whole}) < len(set(whole)):
+        kept += 1
+    return [str(Path(*parts[-kept:])) for parts in whole]
 
 
 def _print(stored: "list[StoredReport]", *, all_rows: bool) -> None:

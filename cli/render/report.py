@@ -75,7 +75,7 @@ def _heading(one: StoredReport) -> str:
 
 
 def _name(one: StoredReport) -> str:
-    return printable(one.file.name)
+    return printable(one.name)
 
 
 def _failures(stored: Sequence[StoredReport]) -> Iterator[str]:
@@ -236,7 +236,7 @@ class _Batch:
 
 def page(stored: Sequence[StoredReport], target: Path) -> str:
     """Return the page; failures come first in each batch. target: the file that it becomes."""
-    title = " and ".join(one.file.name for one in stored[:2])
+    title = " and ".join(one.name for one in stored[:2])
     studies = [study for one in stored for study in of_report(one).studies]
     data = {
         **study_data(studies, beside=target.absolute().parent),

@@ -246,11 +246,13 @@ def _this_machine() -> Machine:
 class StoredReport:
     """Report with the data that only its file contains.
 
-    file: its path. program: version of this program then. libraries: their versions, None if not
-    installed. batch: the report. machine: machine that ran it.
+    file: its path. name: the one that is shown. program: version of this program then.
+    libraries: their versions, None if not installed. batch: the report. machine: machine that ran
+    it.
     """
 
     file: Path
+    name: str
     batch: BatchReport
     program: str
     libraries: Mapping[str, str | None]
@@ -259,7 +261,7 @@ class StoredReport:
 
 def as_stored(batch: BatchReport, name: Path) -> StoredReport:
     """Return a batch that has no file yet as if one of that name had just been written."""
-    return StoredReport(name, batch, program_version(), _libraries(), _this_machine())
+    return StoredReport(name, name.name, batch, program_version(), _libraries(), _this_machine())
 
 
 def read_report(file: Path) -> StoredReport:
@@ -279,7 +281,9 @@ def read_report(file: Path) -> StoredReport:
         ) from error
     except SettingsError as error:
         raise ReportFileError(f"{file} is damaged: {error} Write the report again.") from error
-    return StoredReport(file, batch, stored.program.version, stored.libraries, stored.machine)
+    return StoredReport(
+        file, file.name, batch, stored.program.version, stored.libraries, stored.machine
+    )
 
 
 def _content(file: Path) -> dict[str, Json]:

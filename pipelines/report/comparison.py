@@ -158,7 +158,16 @@ def _extras(batch: BatchReport) -> str:
     cycles = ["cycle errors"] if any(row.cycle for row in translated) else []
     flips = sorted({row.spread.flips for row in translated if row.spread})
     spreads = [f"spread of {count} flips" for count in flips]
-    return ", ".join([*previews, *seams, *cycles, *spreads])
+    return ", ".join([*previews, *seams, *cycles, *spreads, *_verification(batch)])
+
+
+def _verification(batch: BatchReport) -> list[str]:
+    """Return what was computed again on the CPU, if anything was."""
+    places = [row.verified.places for row in batch.translated() if row.verified]
+    if not places:
+        return []
+    is_whole = batch.options.inference == "volume"
+    return ["verification" if is_whole else f"verification of {max(places)} patches"]
 
 
 def _ratio(first: float, second: float) -> float | None:

@@ -22,6 +22,7 @@ from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.report.previews import thumbnail
 from cuda_cyclegan.pipelines.report.report import BatchReport, StudyReport, Use
 from cuda_cyclegan.pipelines.stopwatch import Stage
+from cuda_cyclegan.pipelines.study.figures import Verified
 from cuda_cyclegan.pipelines.study.geometry import mid_slices
 from cuda_cyclegan.pipelines.study.preview import Column, Shades
 from cuda_cyclegan.pipelines.study.preview import drawn as preview_of
@@ -283,6 +284,47 @@ def test_a_folder_of_results_has_the_report_that_is_kept_with_it(tmp_path: Path)
     assert report(tmp_path / "results").exit_code == 2
     written(BATCH, tmp_path / ".results.cuda-cyclegan" / "report.json")
     assert "T1 to T2" in report(tmp_path / "results").stdout
+
+
+def kept(folder: Path, batch: BatchReport) -> Path:
+    """A folder of results with the report that is kept with it."""
+    folder.mkdir(parents=True)
+    record = folder.parent / f".{folder.name}.cuda-cyclegan"
+    record.mkdir(exist_ok=True)
+    written(batch, record / "report.json")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("folders", "first", "second"),
+    [
+        (("before", "after"), "before", "after"),
+        (("one/results", "two/results"), "one/results", "two/results"),
+        (("one/results", "two/one/results"), "tmp/one/results", "two/one/results"),
+    ],
+)
+def test_two_folders_of_results_are_told_apart_by_their_paths(
+    tmp_path: Path, folders: tuple[str, str], first: str, second: str
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    bad = replace(BATCH, studies=(*BATCH.studies, failed("bad.nii", "It is empty.")))
+    both = zip(folders, (BATCH, bad), strict=True)
+    stored = [kept(tmp_path / "tmp" / folder, batch) for folder, batch in both]
+    lines = report(*stored).stdout.splitlines()
+    assert f"{second} against {first}:" in lines
+    assert [line.partition(":")[0] for line in lines if "T1 to T2 on" in line] == [first, second]
+    assert lines[-1].startswith(f"{second}: failed: bad.nii: ")
+    page = tmp_path / "page.html"
+    assert report(*stored, "--html", page).exit_code == 0
+    assert f"<h1>{second} against {first}</h1>" in page.read_text("utf-8")
+
+
+def test_verification_is_a_condition_of_a_comparison(tmp_path: Path) -> None:
+    checked = [replace(row, verified=Verified(3, 4, 0.0, 1e-3, 1.0)) for row in BATCH.studies]
+    verified = replace(BATCH, studies=tuple(checked))
+    files = [written(BATCH, tmp_path / "1.json"), written(verified, tmp_path / "2.json")]
+    lines = report(*files).stdout.splitlines()
+    assert "- extras: none became verification of 3 patches" in lines
 
 
 def test_a_page_never_replaces_a_file_unasked_nor_a_report_at_all(tmp_path: Path) -> None:
