@@ -130,13 +130,7 @@ def totals(
     rows = report.translated()
     taken = [row for row in report.studies if row.is_done]
     yield from alike_lines("note", ((printable(r.name), note) for r in taken for note in r.notes))
-    kept = report.count("up to date")
-    if report.options.verify and kept:
-        yield (
-            f"note: --verify had no effect on {counted(kept, 'result')} that "
-            f"{'is' if kept == 1 else 'are'} up to date; --overwrite makes and verifies "
-            f"{'it' if kept == 1 else 'them'} again"
-        )
+    yield from _without_effect(report)
     yield from suspicious(report, is_condition=is_condition)
     yield from skipped_scans(report.skipped)
     if rows:
@@ -184,6 +178,33 @@ def totals(
         yield (
             "Seam: ratio of steps across patch borders to steps elsewhere; 1.00 if no border is "
             "visible."
+        )
+
+
+def _without_effect(report: BatchReport) -> Iterator[str]:
+    """Yield notes on results that have not been verified or scored as requested, and why."""
+    kept = report.count("up to date")
+    if report.options.verify and kept:
+        them = "it" if kept == 1 else "them"
+        yield (
+            f"note: --verify had no effect on {counted(kept, 'result')} that "
+            f"{'is' if kept == 1 else 'are'} up to date; --overwrite makes and verifies {them} "
+            "again"
+        )
+    if not report.options.seam_score:
+        return
+    taken = [row for row in report.studies if row.is_done]
+    if unscored := sum(row.seams is None for row in taken):
+        them, were = ("it", "was") if unscored == 1 else ("them", "were")
+        yield (
+            f"note: --seam-score had no effect on {counted(unscored, 'result')} that {were} made "
+            f"without it before; --overwrite makes and scores {them} again"
+        )
+    if seamless := sum(row.seams is not None and row.seams.worst is None for row in taken):
+        have = "has" if seamless == 1 else "have"
+        yield (
+            f"note: {counted(seamless, 'result')} {have} no seam score: a single patch covers the "
+            "scan, or there are no differences to compare at patch borders"
         )
 
 

@@ -106,6 +106,20 @@ def test_results_with_pictures_can_be_translated_themselves(folders: Folders) ->
     assert "2 studies" in result.output
 
 
+def test_a_missing_seam_score_is_noted_with_the_reason(folders: Folders) -> None:
+    folders.translate()
+    early = " ".join(folders.translate("--seam-score").stdout.split())
+    assert "note: --seam-score had no effect on 2 results that were made without it" in early
+    small = ("--seam-score", "--patch", "64,64,64")
+    for options in ((*small, "--overwrite"), small):
+        shown = " ".join(folders.translate(*options).stdout.split())
+        assert "note: 2 results have no seam score: a single patch covers the scan" in shown
+        assert "had no effect" not in shown
+    scored = folders.translate("--seam-score", "--overwrite").stdout
+    assert "had no effect" not in scored
+    assert "no seam score" not in scored
+
+
 def test_the_seam_score_is_in_the_table_and_in_the_report(folders: Folders) -> None:
     identity_model(folders.model)
     result = folders.translate("--seam-score")
