@@ -307,8 +307,8 @@ MAY_IMPORT = {
     ),
     "pipelines.name_pattern": "pipelines.errors",
     "pipelines.node": (
-        "engine.errors engine.model io.channels io.dicom.derived io.dicom_network io.errors "
-        "io.files pipelines.cycle pipelines.decisions pipelines.errors pipelines.jobs "
+        "engine.errors engine.model io.channels io.dicom io.dicom.derived io.dicom_network "
+        "io.errors io.files pipelines.cycle pipelines.decisions pipelines.errors pipelines.jobs "
         "pipelines.jobs.queue pipelines.request pipelines.results pipelines.retries"
     ),
     "pipelines.option": "pipelines.errors",

@@ -50,7 +50,13 @@ def routes_of(context: typer.Context, named: Path | None) -> "dict[str, Route]":
 
 def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route":
     from ...pipelines.jobs.queue.batch_name import BatchPattern
-    from ...pipelines.node.routes import Caller, Route, checked_title, parse_destination
+    from ...pipelines.node.routes import (
+        Caller,
+        Route,
+        check_modalities,
+        checked_title,
+        parse_destination,
+    )
 
     if not isinstance(keys, dict):
         raise ConfigError(f"{place}must be a table.")
@@ -77,9 +83,11 @@ def _route(context: typer.Context, place: str, title: str, keys: Any) -> "Route"
         raise ConfigError(f"{place}callers must be a list such as ['SCANNER1@10.0.0.5'].")
     try:
         study = filled(StudyOptions, {**values, "output": Path()})
+        request = study.request((), links="none")
+        check_modalities(request.filters.modalities)
         return Route(
             title=checked_title(title),
-            request=study.request((), links="none"),
+            request=request,
             scheduling=scheduling_of(values.get("priority", "normal"), values.get("window")),
             callers=tuple(Caller.parse(one) for one in cast("list[str]", callers)),
             destination=parse_destination(

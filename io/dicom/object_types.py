@@ -1,5 +1,8 @@
 """Types of DICOM objects, and the reasons why most of them cannot be translated."""
 
+from functools import cache
+from typing import Any
+
 from ..volume import PROGRAM
 from .dataset import DataSet, number, pydicom, word, words
 
@@ -127,3 +130,12 @@ def _blocker_of_pixels(dataset: DataSet) -> str | None:
     if dataset.get("ModalityLUTSequence"):
         return THROUGH_A_TABLE
     return None
+
+
+@cache
+def known_modalities() -> frozenset[str]:
+    """Return the codes of Modality in the standard, PS3.16 CID 33, without retired ones."""
+    from pydicom.sr import codedict  # late: its tables take 50 ms
+
+    group: Any = codedict.codes.cid33
+    return frozenset(getattr(group, name).value for name in group.dir())

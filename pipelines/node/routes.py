@@ -2,14 +2,16 @@
 
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Self, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from ...io.dicom.object_types import known_modalities
 from ...io.dicom_network.access_tokens import ClientCredentials, TokenSource
 from ...io.dicom_network.limits import DEFAULT_WEB_LIMITS, WebLimits
 from ...io.dicom_network.query_keys import STUDY_KEYS
@@ -160,6 +162,18 @@ def parse_filters(text: str, peer: Peer | WebPeer) -> dict[str, str]:
             f"known are {', '.join(STUDY_KEYS)}."
         )
     return found
+
+
+def check_modalities(modalities: Collection[str]) -> None:
+    """Raise ConfigError for a modality without a code in the standard, which no series has."""
+    known = known_modalities()
+    for modality in sorted(modalities):
+        if modality not in known:
+            meant = get_close_matches(modality, known, 1)
+            hint = f"use {meant[0]}" if meant else "use one such as CT, MR or PT"
+            raise ConfigError(
+                f"{modality} is not a modality code of DICOM (PS3.16 CID 33); {hint}."
+            )
 
 
 def checked_title(text: str) -> str:
