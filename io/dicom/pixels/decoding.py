@@ -47,13 +47,14 @@ _BOTH = frozenset({"slope", "intercept"})
 class Scale:
     """``value = stored * slope + intercept``.
 
-    stated: which of slope and intercept the header gives. unit: of the values, where the header
-    names one.
+    stated: which of slope and intercept the header gives. is_zero: whether the slope that it gives
+    is 0, which counts as none. unit: of the values, where the header names one.
     """
 
     slope: float
     intercept: float
     stated: frozenset[str] = field(default=_BOTH, compare=False)
+    is_zero: bool = field(default=False, compare=False)
     unit: str = field(default="", compare=False)
 
 
@@ -153,11 +154,13 @@ def scale_of(dataset: DataSet, groups: FrameGroups | None, path: Path) -> Scale:
         )
     slope, intercept = number(source, "RescaleSlope"), number(source, "RescaleIntercept")
     has = {"slope": slope != 0, "intercept": bool(numbers(source, "RescaleIntercept", 1))}
-    stated, slope = frozenset(name for name in has if has[name]), slope or 1.0
+    stated = frozenset(name for name in has if has[name])
+    is_zero = slope == 0 and bool(numbers(source, "RescaleSlope", 1))
+    slope = slope or 1.0
     if is_inverted(dataset, groups):
         ends = _stored_ends(dataset, path)
-        return Scale(-slope, slope * sum(ends) + intercept, stated)
-    return Scale(slope, intercept, stated, _unit(dataset, source))
+        return Scale(-slope, slope * sum(ends) + intercept, stated, is_zero)
+    return Scale(slope, intercept, stated, is_zero, _unit(dataset, source))
 
 
 def _transformation(dataset: DataSet, groups: FrameGroups | None) -> DataSet:

@@ -278,6 +278,12 @@ class _SliceStack:
 
     def check_scales(self, place: Path) -> None:
         """Refuse slices whose values cannot share a unit according to their headers."""
+        zeros = sum(scale.is_zero for scale in self._scales)
+        if 0 < zeros < len(self._scales):
+            raise UnreadableScanError(
+                f"{place} has {zeros} of {len(self._scales)} slices with a rescale slope of 0, "
+                "unlike the others, so their values are unknown; export it again."
+            )
         stated = self._stated
         silent = [scale for scale in self._scales if scale.stated != stated]
         if silent and any(scale != self._scales[0] for scale in self._scales):
@@ -321,11 +327,11 @@ class _SliceStack:
             yield self._padding_note
         images = f"of its {len(self.headers)} images"
         stated = self._stated
-        if modality_in(self.headers[0]) in MODALITIES_WITH_UNIT:
-            if "slope" not in stated:
-                yield "its headers have no rescale slope, or one of 0; 1 is used"
-            elif "intercept" not in stated:
-                yield "its headers have no rescale intercept; 0 is used"
+        has_unit = modality_in(self.headers[0]) in MODALITIES_WITH_UNIT
+        if "slope" not in stated and (has_unit or self._scales[0].is_zero):
+            yield "its headers have no rescale slope, or one of 0; 1 is used"
+        elif "intercept" not in stated and has_unit:
+            yield "its headers have no rescale intercept; 0 is used"
         if self._inverted:
             yield (
                 f"{self._inverted} {images} have inverted grey (MONOCHROME1); their values are "

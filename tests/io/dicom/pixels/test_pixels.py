@@ -346,6 +346,16 @@ def test_slices_without_the_scale_of_the_others_are_refused(tmp_path: Path) -> N
     assert volume_of(tmp_path / "same").notes == ()
 
 
+@pytest.mark.parametrize("slope", [1, 2, None])
+def test_a_slope_of_0_among_others_is_refused(tmp_path: Path, slope: float | None) -> None:
+    def edit(data: Any, at: int) -> None:
+        data.RescaleSlope = 0 if at == 4 else slope
+
+    MR.write(tmp_path / "in", edit)
+    with pytest.raises(UnreadableScanError, match="1 of 12 slices with a rescale slope of 0"):
+        volume_of(tmp_path / "in")
+
+
 def test_a_slice_without_the_intercept_of_the_others_is_refused(tmp_path: Path) -> None:
     """The values would be off by 1024 from those of its neighbours."""
 
@@ -406,6 +416,11 @@ def test_values_of_a_ct_that_says_nothing_of_their_unit_have_a_note(
     Phantom(modality).write(tmp_path / "in", silent)
     note = "its headers have no rescale slope, or one of 0; 1 is used"
     assert volume_of(tmp_path / "in").notes == ((note,) if modality == "CT" else ())
+
+
+def test_a_slope_of_0_in_all_slices_of_an_mr_has_a_note(tmp_path: Path) -> None:
+    volume = edited(tmp_path / "in", MR, RescaleSlope="0", RescaleIntercept="0")
+    assert volume.notes == ("its headers have no rescale slope, or one of 0; 1 is used",)
 
 
 @pytest.mark.parametrize("what", ["values", "overlay", "sign"])
