@@ -22,6 +22,7 @@ from .render.text import flagged, memory, printable, printable_lines
 
 if TYPE_CHECKING:
     from ..io.search import Skipped
+    from ..pipelines.report.report import Skip
 
 
 class Exit(IntEnum):
@@ -129,7 +130,7 @@ def stored(write: Callable[[], object]) -> Exit:
     return Exit.DONE
 
 
-def complain_of_nothing(inputs: Iterable[Path], skipped: "Sequence[Skipped]") -> Exit:
+def complain_of_nothing(inputs: Iterable[Path], skipped: "Sequence[Skip | Skipped]") -> Exit:
     """Report that no study was found, after the skipped and unread inputs; return the status."""
     print_sentences(skipped_scans(skipped), sys.stderr)
     print_sentences(unread_places(skipped), sys.stderr)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from .choice import ALL_PATHS, EXCLUDED, PathGlobs
+from .choice import ALL_PATHS, EXCLUDED, PathGlobs, SkipKind
 from .files.own_files import identity, is_record
 from .files.parts import is_part
 from .files.regular import NOT_REGULAR, is_folder, is_there, mode_of
@@ -42,13 +42,13 @@ class Skipped:
     """A path that is not translated, and why, in words for the report.
 
     missed: whether it may contain unread scans. reason: those words. kind: rule by which it is
-    skipped, a `SkipKind` or one of a later version; empty if it is no scan.
+    skipped, if it is a scan.
     """
 
     path: Path
     reason: str
     missed: bool = False
-    kind: str = ""
+    kind: SkipKind = ""
 
 
 @dataclass

@@ -35,7 +35,7 @@ from .rates import (
     opening_key,
     verify_key,
 )
-from .report.report import BatchReport, ModelName, StudyReport, failure_of
+from .report.report import BatchReport, ModelName, Skip, StudyReport, failure_of
 from .request import Request
 from .results.bids import BidsDataset
 from .results.manifest import Manifest, ManifestEntry, Recipe, load
@@ -265,7 +265,9 @@ def empty_report(job: Job, started: datetime) -> BatchReport:
         seconds=0.0,
         use=Timeline(0.0).use(),
         studies=(),
-        skipped=job.discovery.skipped,
+        skipped=tuple(
+            Skip(skip.path, skip.reason, skip.missed, skip.kind) for skip in job.discovery.skipped
+        ),
         ignored=job.discovery.ignored,
         not_reached=len(job.discovery.studies),
     )

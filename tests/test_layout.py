@@ -98,7 +98,10 @@ MAY_IMPORT = {
         "pipelines.view"
     ),
     "cli.descriptors": "cli.options cli.render pipelines.option pipelines.program",
-    "cli.errors": "cli.render engine.errors io.errors io.search pipelines.errors pipelines.host",
+    "cli.errors": (
+        "cli.render engine.errors io.errors io.search pipelines.errors pipelines.host "
+        "pipelines.report"
+    ),
     "cli.options": (
         "cli.render engine.model engine.options engine.patch_grid io.choice io.files io.formats "
         "io.links io.sidecars pipelines.config pipelines.errors pipelines.jobs.queue "
@@ -318,8 +321,8 @@ MAY_IMPORT = {
     ),
     "pipelines.report": (
         "engine.cores engine.decoding engine.errors engine.model engine.probe "
-        "io.errors io.files io.search pipelines.errors pipelines.host pipelines.program "
-        "pipelines.settings pipelines.stopwatch pipelines.study"
+        "io.errors io.files pipelines.errors pipelines.host pipelines.program pipelines.settings "
+        "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.request": (
         "engine.model engine.options io.choice io.discovery pipelines.results pipelines.settings "

@@ -9,9 +9,10 @@ from .text import MOST_ALIKE, alike_lines, counted, flagged, printable
 
 if TYPE_CHECKING:
     from ...io.search import Skipped
+    from ...pipelines.report.report import Skip
 
 
-def skipped_scans(skipped: "Iterable[Skipped]") -> Iterator[str]:
+def skipped_scans(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
     """Return lines about scans that are skipped unless requested."""
     rows = ((str(row.path), flagged(row.reason)) for row in skipped if row.kind)
     shown = ((printable(path), printable(reason)) for path, reason in rows)
@@ -24,7 +25,7 @@ def search_notes(notes: Iterable[str]) -> Iterator[str]:
 
 
 def nothing_found(
-    inputs: Iterable[Path], skipped: "Iterable[Skipped]", *, are_listed: bool = False
+    inputs: Iterable[Path], skipped: "Iterable[Skip | Skipped]", *, are_listed: bool = False
 ) -> str:
     """Return why no study was found, in a sentence.
 
@@ -40,7 +41,7 @@ def nothing_found(
     return f"No study found in {', '.join(map(str, inputs))}{why}."
 
 
-def skip_counts(skipped: "Iterable[Skipped]", command: str) -> Iterator[str]:
+def skip_counts(skipped: "Iterable[Skip | Skipped]", command: str) -> Iterator[str]:
     """Count inputs that are not translated. command: command that lists the reasons."""
     places = [skip for skip in skipped if not skip.kind]
     failed = sum(skip.missed for skip in places)
@@ -56,7 +57,7 @@ def skip_counts(skipped: "Iterable[Skipped]", command: str) -> Iterator[str]:
         )
 
 
-def unread_places(skipped: "Iterable[Skipped]") -> Iterator[str]:
+def unread_places(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
     """Return a line per unread place, and how to include it."""
     alike: dict[tuple[Path, str], list[Path]] = {}
     for path, reason in {skip.path: skip.reason for skip in skipped if skip.missed}.items():

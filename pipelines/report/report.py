@@ -11,7 +11,6 @@ from ...engine.errors import EngineError
 from ...engine.model.calibration import ResultReference
 from ...engine.probe.gpus import Energy
 from ...io.errors import DiskFullError, ScanError, UnsupportedScanError, WriteError, unexpected
-from ...io.search import Skipped
 from ..errors import (
     OccupiedError,
     OutputFolderAwaitedError,
@@ -172,6 +171,20 @@ class ModelName:
 
 
 @dataclass(frozen=True, slots=True)
+class Skip:
+    """Input that looks like a scan or was requested, and is not a study.
+
+    missed: whether it may contain unread scans, so that the request is not completely done. path:
+    its path. reason: reason in words. kind: rule by which it is skipped; empty for all else.
+    """
+
+    path: Path
+    reason: str
+    missed: bool = False
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Use:
     """Use of the seconds of a batch.
 
@@ -223,7 +236,7 @@ class BatchReport:
     seconds: float
     use: Use
     studies: tuple[StudyReport, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[Skip, ...]
     ignored: int = 0
     not_reached: int = 0
     runs: int = 1

@@ -17,10 +17,9 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.cli.render.text import printable
-from cuda_cyclegan.io.search import Skipped
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.report.previews import thumbnail
-from cuda_cyclegan.pipelines.report.report import BatchReport, StudyReport, Use
+from cuda_cyclegan.pipelines.report.report import BatchReport, Skip, StudyReport, Use
 from cuda_cyclegan.pipelines.stopwatch import Stage
 from cuda_cyclegan.pipelines.study.figures import Verified
 from cuda_cyclegan.pipelines.study.geometry import mid_slices
@@ -178,11 +177,9 @@ def test_hostile_names_stay_text_everywhere(tmp_path: Path) -> None:
         started=HOSTILE,
         output=Path(HOSTILE),
         studies=(row(HOSTILE, 1.0), failed(HOSTILE, HOSTILE)),
-        skipped=(Skipped(Path(HOSTILE), HOSTILE),),
+        skipped=(Skip(Path(HOSTILE), HOSTILE),),
     )
-    mixed = replace(
-        BATCH, studies=(row("a", 1.0), failed("b", "c")), skipped=(Skipped(Path(), ""),)
-    )
+    mixed = replace(BATCH, studies=(row("a", 1.0), failed("b", "c")), skipped=(Skip(Path(), ""),))
     plain = page_of(tmp_path, mixed, mixed)
     first, second = (written(batch, tmp_path / name) for name in ("hostile.json", "twice.json"))
     assert report(first, second, "--html", tmp_path / "hostile.html").exit_code == 0
@@ -204,7 +201,7 @@ def test_settings_in_reasons_are_shown_as_options(tmp_path: Path) -> None:
             failed("now.nii", "it is occupied; move it away or use setting overwrite"),
             failed("before.nii", "it holds 3 volumes; choose one with --volume N"),
         ),
-        skipped=(Skipped(Path("slices"), "it has 3 slices; lower setting min-slices"),),
+        skipped=(Skip(Path("slices"), "it has 3 slices; lower setting min-slices"),),
     )
     stored = written(batch, tmp_path / "r.json")
     assert "--overwrite" not in stored.read_text()

@@ -13,12 +13,11 @@ from support.reports import BATCH, row, written
 from support.tiers import WITH_FIXTURES, examples
 
 from cuda_cyclegan.engine.probe.gpus import Energy
-from cuda_cyclegan.io.search import Skipped
 from cuda_cyclegan.pipelines.errors import ReportFileError
 from cuda_cyclegan.pipelines.host.memory import PeakMemory
 from cuda_cyclegan.pipelines.report.codec import read_report
 from cuda_cyclegan.pipelines.report.comparison import Comparison, compare
-from cuda_cyclegan.pipelines.report.report import BatchReport, Failure, StudyReport
+from cuda_cyclegan.pipelines.report.report import BatchReport, Failure, Skip, StudyReport
 from cuda_cyclegan.pipelines.stopwatch import STAGES, Stage
 from cuda_cyclegan.pipelines.study.figures import (
     CycleError,
@@ -74,7 +73,7 @@ def test_any_value_for_nan_comes_back(value: float, tmp_path: Path) -> None:
 def test_a_report_comes_back_as_it_went_in(
     tmp_path: Path, rows: list[StudyReport], not_reached: int
 ) -> None:
-    skipped = (Skipped(Path("in/\udcff.mgz"), "no"),)
+    skipped = (Skip(Path("in/\udcff.mgz"), "no"),)
     report = replace(BATCH, studies=tuple(rows), skipped=skipped, not_reached=not_reached)
     assert read_report(written(report, tmp_path / "report.json")).batch == report
 
@@ -152,7 +151,7 @@ ALWAYS_STORED = {
     "CycleError": "error unit back",
     "SpreadFigures": "flips deviation",
     "Measures": "cut_off edges detail",
-    "Skipped": "path reason",
+    "Skip": "path reason",
     "Energy": "joules seconds",
 }
 """Fields without a default; one that is added later needs it, as older reports and jobs lack it."""
