@@ -22,7 +22,12 @@ from support.io_users import open_folder, ordinary_user
 from support.tiers import WITH_FIXTURES, examples
 from support.waiting import ENOUGH
 
-from cuda_cyclegan.io.errors import ScanError, UnreadableScanError, UnsupportedScanError
+from cuda_cyclegan.io.errors import (
+    ScanError,
+    SeveralVolumesError,
+    UnreadableScanError,
+    UnsupportedScanError,
+)
 from cuda_cyclegan.io.reading import read
 
 in_one_folder = settings(
@@ -159,7 +164,7 @@ def test_forbidden() -> None:
         (setting(dim=dims(3, 4, 5, 0)), UnreadableScanError, "no voxels"),
         (setting(dim=[0] * 8), UnreadableScanError, ""),
         (setting(dim=[9] * 8), UnreadableScanError, ""),
-        (setting(dim=dims(*[32767] * 7)), UnsupportedScanError, "contains"),
+        (setting(dim=dims(*[32767] * 7)), SeveralVolumesError, "contains"),
         (setting(dim=dims(*[32767] * 3)), UnreadableScanError, "the file has 472"),
         (setting(datatype=128, bitpix=24), UnsupportedScanError, "stores RGB voxels"),
         (setting(datatype=2304, bitpix=32), UnsupportedScanError, "stores RGBA voxels"),
