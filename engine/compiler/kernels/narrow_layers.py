@@ -27,7 +27,6 @@ MOST_OUTPUTS = 16
 _DEPTHS = (1, 3)
 """Kernel extents along D that convolve_narrow.cu has instances for."""
 
-
 _LEAST_BLOCKS = 0.6
 """Fewest blocks of convolve_narrow.cu for each multiprocessor."""
 

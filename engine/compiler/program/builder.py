@@ -8,6 +8,7 @@ from ...network.graph import INPUT, Network
 from ...network.layers import (
     ZEROS,
     FloatArray,
+    InstanceNorm,
     Layer,
     Pad,
     Triple,
@@ -213,6 +214,10 @@ class ProgramBuilder:
         """Return whether a node has readers and all are of one kind."""
         readers = [node for node in self.graph.nodes if name in node.inputs]
         return bool(readers) and all(isinstance(node.layer, kind) for node in readers)
+
+    def needed_bias(self, name: str, bias: str | None) -> str | None:
+        """Return the bias of a convolution's node, or None where its mean is taken off anyway."""
+        return None if self.is_read_only_by(name, InstanceNorm) else bias
 
     def constant(self, name: str, array: FloatArray) -> str:
         """Add a constant that the device stores as float32, and return its name."""

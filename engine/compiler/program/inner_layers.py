@@ -16,7 +16,6 @@ from ...network.layers import (
     Conv3d,
     ConvTranspose3d,
     FloatArray,
-    InstanceNorm,
     Pad,
     Triple,
     added,
@@ -317,8 +316,8 @@ def _transposed_form(
 def biased(builder: ProgramBuilder, node: Node, view: TensorView, bias: str | None) -> Value:
     """Return the output of a convolution as a value; its bias is left to the next pass."""
     plain = in_memory(view, tuple(range(builder.shapes[node.name].channels)))
-    # Before a norm a bias has no effect: the mean cancels it.
-    if bias is None or builder.is_read_only_by(node.name, InstanceNorm):
+    bias = builder.needed_bias(node.name, bias)
+    if bias is None:
         return plain
     summand = builder.by_slot(bias, plain)
     table = builder.fixed_table(node.name, np.ones_like(summand), summand)

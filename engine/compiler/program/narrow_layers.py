@@ -1,7 +1,8 @@
 """Lower convolutions to few channels, together with the layers that follow them.
 
 Dense networks join many maps of one or a few channels. Such maps share vectors: each is written to
-free lanes of the vector of the map before it, so that joining them copies nothing.
+free lanes of the vector of the map before it, so that joining them copies nothing. A convolution
+may write lanes of a vector that it reads: its weights of lanes that are not its input's are 0.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,6 @@ from ...network.layers import (
     Concat,
     Conv3d,
     FloatArray,
-    InstanceNorm,
     Triple,
 )
 from ..kernels.narrow_layers import MOST_OUTPUTS, fills
@@ -47,9 +47,8 @@ class Epilogue:
 def epilogue_of(builder: ProgramBuilder, node: Node, conv: Conv3d) -> Epilogue:
     """Return the bias of a convolution, and the affine layer and the activation after it."""
     weights, nodes, factor = builder.weights, [node.name], None
-    # Before an instance norm a bias has no effect: the mean cancels it.
-    has_bias = conv.bias is not None and not builder.is_read_only_by(node.name, InstanceNorm)
-    summand = weights[conv.bias] if has_bias and conv.bias else None
+    bias = builder.needed_bias(node.name, conv.bias)
+    summand = None if bias is None else weights[bias]
     after = _only_reader(builder, node.name)
     if after and isinstance(affine := after.layer, ChannelAffine):
         factor = weights[affine.scale]
