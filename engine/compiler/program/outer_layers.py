@@ -108,25 +108,23 @@ def lower_to_output(builder: ProgramBuilder, node: Node) -> bool:
     activation = _final_activation(builder, node)
     if activation is None or builder.is_input(name):
         return False
+    if not isinstance(conv, Conv3d | ConvTranspose3d):
+        return False
+    wanted = _to_patches(builder, node, conv, activation)
     match conv:
         case Conv3d() if _is_wide(builder, name, conv):
             value = _padded(builder.operand(name), conv)
             operands = padded_operands(builder, node.name, value)
-            if not _append_to_output(builder, node, conv, activation, operands):
+            if not _append_to_output(builder, conv, wanted, operands):
                 _convolve_taps(builder, node, conv, value, activation)
             return True
         case Conv3d():
-            wanted = _to_patches(builder, node, conv, activation)
             if conv.kernel != ONES and not fills(wanted, builder.layout.batch, builder.gpu):
                 return False
-            return _append_to_output(
-                builder, node, conv, activation, operands_of(builder, name, conv)
-            )
+            return _append_to_output(builder, conv, wanted, operands_of(builder, name, conv))
         case ConvTranspose3d():
             operands = operand_as_it_is(builder, name, conv)
-            return _append_to_output(builder, node, conv, activation, operands)
-        case _:
-            return False
+            return _append_to_output(builder, conv, wanted, operands)
 
 
 def _to_patches(
@@ -140,16 +138,14 @@ def _to_patches(
 
 def _append_to_output(
     builder: ProgramBuilder,
-    node: Node,
     conv: Conv3d | ConvTranspose3d,
-    activation: Activation,
+    wanted: Conv,
     operands: Iterator[KernelInputs],
 ) -> bool:
     """Append a kernel that writes the translated patches; return whether one fits."""
-    wanted = _to_patches(builder, node, conv, activation)
     if append_custom(builder, wanted, builder.weights[conv.weight], operands) is None:
         return False
-    _bias(builder, node, conv)
+    _bias(builder, wanted.layer, conv)
     return True
 
 
@@ -183,7 +179,7 @@ def _convolve_taps(
     """Emit a cuDNN convolution with taps as output channels, and the sum over the taps."""
     assert value.pad is not None
     before, (_, height, width) = value.pad.before, value.extents
-    bias = _bias(builder, node, conv)
+    bias = _bias(builder, node.name, conv)
     taps, lane = conv.kernel[1:], builder.stored(conv.kernel[2])
     channels = builder.matrix_channels(conv.out_channels * taps[0] * lane)
     packed = weight_layout.taps_as_outputs(
@@ -218,8 +214,8 @@ def _convolve_taps(
         )
 
 
-def _bias(builder: ProgramBuilder, node: Node, conv: Conv3d | ConvTranspose3d) -> str | None:
-    return conv.bias and builder.constant(f"{node.name}.bias", builder.weights[conv.bias])
+def _bias(builder: ProgramBuilder, layer: str, conv: Conv3d | ConvTranspose3d) -> str | None:
+    return conv.bias and builder.constant(f"{layer}.bias", builder.weights[conv.bias])
 
 
 def _slabs(
