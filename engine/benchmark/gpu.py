@@ -145,7 +145,7 @@ def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: i
         for address in (source, weight):
             stream.upload_now(address, encoded(noise.astype(np.float32), precision))
         addresses = source, weight, target, workspace
-        seconds = _seconds(stream, lambda: tuner.run(shape, tactic, addresses))
+        seconds = min(stream.times(lambda: tuner.run(shape, tactic, addresses), _REPEATS))
     return 2 * prod(shape.source_extents) * shape.source_channels**2 / seconds
 
 
@@ -172,15 +172,5 @@ def _bandwidth(context: Context, stream: Stream, room: int) -> float:
         noise = np.random.default_rng(0).bytes(min(_NOISE, size))
         for address in range(first, first + size - len(noise) + 1, len(noise)):
             stream.upload_now(address, noise)
-        seconds = _seconds(stream, lambda: stream.copy(second, first, size))
+        seconds = min(stream.times(lambda: stream.copy(second, first, size), _REPEATS))
     return 2 * size / seconds
-
-
-def _seconds(stream: Stream, queue: Callable[[], None]) -> float:
-    """Return the seconds of the fastest of several runs."""
-    times: list[float] = []
-    for _ in range(_REPEATS + 1):
-        with stream.timed() as elapsed:
-            queue()
-        times.append(elapsed[0] / 1000)
-    return min(times[1:])

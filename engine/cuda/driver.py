@@ -2,9 +2,10 @@
 
 import ctypes
 import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from importlib import import_module
+from itertools import pairwise
 from math import prod
 from typing import Any, Self
 
@@ -219,16 +220,21 @@ class Stream:
             launch.attrs, launch.numAttrs = [attribute], 1
         call(driver.cuLaunchKernelEx, launch, kernel, pointers.ctypes.data, 0)
 
-    @contextmanager
-    def timed(self) -> Generator[list[float]]:
-        """Measure milliseconds between entering and leaving; append them to the yielded list."""
-        elapsed: list[float] = []
-        with CudaEvent() as start, CudaEvent() as stop:
-            start.record(self)
-            yield elapsed
-            stop.record(self)
-            stop.wait()
-            elapsed.append(1000 * stop.seconds_since(start))
+    def times(self, queue: Callable[[], None], repeats: int) -> list[float]:
+        """Return seconds of each of many runs on the GPU, queued without a pause between them.
+
+        One more run goes first: while the GPU computes it, the host queues the others. Else the
+        host's time would be in theirs and, as a GPU that idles is given to others, their turns too.
+        """
+        with ExitStack() as opened:
+            marks = [opened.enter_context(CudaEvent()) for _ in range(repeats + 1)]
+            queue()
+            marks[0].record(self)
+            for mark in marks[1:]:
+                queue()
+                mark.record(self)
+            marks[-1].wait()
+            return [after.seconds_since(before) for before, after in pairwise(marks)]
 
 
 class CudaEvent:

@@ -101,9 +101,8 @@ def network_seconds(generator: CudaVolumeGenerator, source: Stored) -> float:
         with ExitStack() as opened:
             if not placed.memory.host_bytes:
                 queue = opened.enter_context(CapturedGraph(stream, queue)).launch
-            with stream.timed() as milliseconds:
-                queue()
-    return milliseconds[0] / 1000
+            [seconds] = stream.times(queue, 1)
+    return seconds
 
 
 def in_torch(network: Network, extents: Triple) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import pairwise
 from statistics import median
 
 from ...compiler.kernels.launch import OVERFLOW, region_address
@@ -13,7 +12,7 @@ from ...compiler.program.memory import scratch_name
 from ...compiler.steps import Conv, Step, is_planned
 from ...compiler.tensors import PATCHES, TRANSLATED
 from ...errors import CudaError
-from ..driver import CapturedGraph, CudaEvent, DeviceBuffer, Stream
+from ..driver import CapturedGraph, DeviceBuffer, Stream
 from ..kernel_images import Kernels
 from ..tuning.tactics import Tactic
 
@@ -111,27 +110,15 @@ class Program:
 
     def times(self, repeats: int) -> list[float]:
         """Return seconds of each of many runs on the GPU, queued without a pause between them."""
-        with ExitStack() as opened:
-            marks = [opened.enter_context(CudaEvent()) for _ in range(repeats + 1)]
-            self.launch()  # so that the GPU is busy while the host queues the first timed run
-            marks[0].record(self._stream)
-            for mark in marks[1:]:
-                self.launch()
-                mark.record(self._stream)
-            marks[-1].wait()
-            return [after.seconds_since(before) for before, after in pairwise(marks)]
+        return self._stream.times(self.launch, repeats)
 
     def step_times(self, repeats: int) -> list[tuple[Step, float]]:
         """Return microseconds of each step, the median of repeated runs."""
         times: list[tuple[Step, float]] = []
         for index, step in enumerate(self._fitted.lowered.steps):
-            measured: list[float] = []
             with CapturedGraph(self._stream, partial(self._queue_often, index, step)) as graph:
-                for _ in range(repeats):
-                    with self._stream.timed() as elapsed:
-                        graph.launch()
-                    measured.append(elapsed[0] * 1000 / _OFTEN)
-            times.append((step, median(measured)))
+                measured = median(self._stream.times(graph.launch, repeats))
+            times.append((step, measured * 1e6 / _OFTEN))
         return times
 
     def _queue_often(self, index: int, step: Step) -> None:

@@ -26,9 +26,6 @@ from ..kernel_images import Kernels
 _NAN = 0xFF
 """Every byte of a NaN, in all precisions."""
 
-_SHORT = 100
-"""Microseconds that the host may need to launch a run; a longer run takes its own time."""
-
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -120,22 +117,20 @@ class TrialBench:
 
         Other programs on the GPU only make a run longer: the shortest shows them least. Runs are
         launched as one graph, as a program is: one by one, each would take as long as the host
-        needs to launch it, which is longer than most kernels run, and varies.
+        needs to launch it, which is longer than most kernels run, and varies; and between them
+        the GPU would compute for others, for milliseconds.
         """
-        queue()
+        queue()  # what it loads at first cannot be captured
         self.stream.wait()
-        first = min(self._timed(queue, 1) for _ in range(3))
-        if first > max(2 * best, _SHORT):
+        first = self._shortest(queue, 2, 1)
+        if first > 2 * best:
             return first
-        repeats = int(min(20, max(1, 1000 // max(first, 1))))
-        with CapturedGraph(self.stream, partial(_repeat, queue, repeats)) as graph:
-            graph.launch()
-            return min(self._timed(graph.launch, 1) for _ in range(3)) / repeats
+        return self._shortest(queue, int(min(20, max(1, 1000 // max(first, 1)))), 3)
 
-    def _timed(self, queue: Callable[[], None], repeats: int) -> float:
-        with self.stream.timed() as elapsed:
-            _repeat(queue, repeats)
-        return elapsed[0] / repeats * 1000
+    def _shortest(self, queue: Callable[[], None], runs: int, rounds: int) -> float:
+        """Return the microseconds of a run, in the shortest round of so many."""
+        with CapturedGraph(self.stream, partial(_repeat, queue, runs)) as graph:
+            return 1e6 * min(self.stream.times(graph.launch, rounds)) / runs
 
 
 def _repeat(queue: Callable[[], None], repeats: int) -> None:

@@ -1,7 +1,6 @@
 """The clock of trials, against a GPU that only counts, and their guarded memory."""
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -14,77 +13,104 @@ from support.gpu_on_cpu.numpy_kernels import NumPyKernels
 from support.gpu_on_cpu.streams import Stream
 
 from cuda_cyclegan.engine.compiler.program.memory import GUARD, between_guards
+from cuda_cyclegan.engine.cuda import driver as cuda_driver
 from cuda_cyclegan.engine.cuda.tuning import bench as benches
 from cuda_cyclegan.engine.cuda.tuning.bench import TrialBench, open_bench
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 
-HOST, BUSY, WORK, LONG = 30.0, 800.0, 5.0, 400.0
-"""Microseconds: what a launch takes the host, idle and busy, and what work takes the GPU."""
+HOST, BUSY, WORK, LONG, GRAPH = 30.0, 800.0, 5.0, 400.0, 6.0
+"""Microseconds: what a launch takes the host, idle and busy; what work takes the GPU; and what the
+launch of a graph takes the host.
+"""
+
+TURN = 18_000.0
+"""Microseconds for which others have a GPU that has nothing to do for us."""
 
 
-class CountingStream:
-    """Launches work that takes the GPU so long, but one by one never less than the host."""
+class CountingGpu:
+    """Takes its time for work, and the host for launches.
 
-    def __init__(self, work: float, host: float = HOST) -> None:
-        self.work, self.host, self.now, self.launched = work, host, 0.0, 0
+    turn: for which others have it as soon as it has nothing to do.
+    """
+
+    def __init__(self, work: float, host: float = HOST, turn: float = 0.0) -> None:
+        self.work, self.host, self.turn = work, host, turn
+        self.now, self.done, self.launched = 0.0, 0.0, 0
         self.captured: list[float] | None = None
 
     def queue(self) -> None:
         self.launched += 1
-        if self.captured is not None:
+        if self.captured is None:
+            self.submit(self.host, self.work)
+        else:
             self.captured.append(self.work)
-            return
-        self.now += max(self.host, self.work)
+
+    def submit(self, host: float, work: float) -> None:
+        self.now += host
+        start = self.now + self.turn if self.now > self.done else self.done
+        self.done = start + work
 
     def wait(self) -> None:
-        pass
+        self.now = max(self.now, self.done)
 
-    @contextmanager
-    def timed(self) -> Generator[list[float]]:
-        elapsed: list[float] = []
-        begin = self.now
-        yield elapsed
-        elapsed.append((self.now - begin) / 1000)
+    times = cuda_driver.Stream.times
+
+
+class CountingEvent:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def record(self, gpu: CountingGpu) -> None:
+        self.gpu, self.at = gpu, max(gpu.now, gpu.done)
+
+    def wait(self) -> None:
+        self.gpu.wait()
+
+    def seconds_since(self, earlier: Self) -> float:
+        return (self.at - earlier.at) / 1e6
 
 
 class CountingGraph:
-    def __init__(self, stream: CountingStream, queue_work: Callable[[], None]) -> None:
-        self._stream = stream
-        stream.captured = []
+    def __init__(self, gpu: CountingGpu, queue_work: Callable[[], None]) -> None:
+        self._gpu = gpu
+        gpu.captured = []
         queue_work()
-        self._work, stream.captured = sum(stream.captured), None
+        self._work, gpu.captured = sum(gpu.captured), None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        pass
+    def __exit__(self, *_: object) -> None: ...
 
     def launch(self) -> None:
-        self._stream.now += self._work
+        self._gpu.submit(GRAPH, self._work)
 
 
 INFINITE = float("inf")
 
 
+@pytest.mark.parametrize("turn", [0, TURN], ids=["alone", "shared"])
 @pytest.mark.parametrize(
     ("work", "best", "host", "launched"),
     [
-        (WORK, INFINITE, HOST, 24),
-        (WORK, INFINITE, BUSY, 5),
-        (WORK, WORK, HOST, 24),
+        (WORK, INFINITE, HOST, 23),
+        (WORK, INFINITE, BUSY, 23),
+        (WORK, WORK, HOST, 23),
         (LONG, INFINITE, BUSY, 5),
-        (LONG, LONG, HOST, 6),
-        (LONG, WORK, HOST, 4),
+        (LONG, LONG, HOST, 5),
+        (LONG, WORK, HOST, 3),
     ],
 )
-def test_time_is_that_of_the_gpu(monkeypatch, work, best, host, launched):
-    """launched: runs one by one, the first of which is not timed, and runs of the graph."""
+def test_time_is_that_of_the_gpu(monkeypatch, work, best, host, launched, turn):
+    """launched: runs one by one, the first of which is not timed, and runs of the graphs."""
     monkeypatch.setattr(benches, "CapturedGraph", CountingGraph)
-    stream = CountingStream(work, host)
-    bench = TrialBench(None, stream, {})  # type: ignore[arg-type]
-    assert bench.time(stream.queue, best) == pytest.approx(work)
-    assert stream.launched == launched
+    monkeypatch.setattr(cuda_driver, "CudaEvent", CountingEvent)
+    gpu = CountingGpu(work, host, turn)
+    bench = TrialBench(None, gpu, {})  # type: ignore[arg-type]
+    assert bench.time(gpu.queue, best) == pytest.approx(work)
+    assert gpu.launched == launched
 
 
 class SharedGraph(CountingGraph):
@@ -94,14 +120,15 @@ class SharedGraph(CountingGraph):
 
     def launch(self) -> None:
         SharedGraph.launches += 1
-        self._stream.now += self._work * (1 if SharedGraph.launches % 3 == 0 else 10)
+        self._gpu.submit(GRAPH, self._work * (1 if SharedGraph.launches % 3 == 0 else 10))
 
 
 def test_other_programs_on_the_gpu_do_not_count(monkeypatch):
     monkeypatch.setattr(benches, "CapturedGraph", SharedGraph)
-    stream = CountingStream(WORK, HOST)
-    bench = TrialBench(None, stream, {})  # type: ignore[arg-type]
-    assert bench.time(stream.queue) == pytest.approx(WORK)
+    monkeypatch.setattr(cuda_driver, "CudaEvent", CountingEvent)
+    gpu = CountingGpu(WORK)
+    bench = TrialBench(None, gpu, {})  # type: ignore[arg-type]
+    assert bench.time(gpu.queue) == pytest.approx(WORK)
 
 
 SIZES = {"source": 1000, "empty": 0, "target": 8}
