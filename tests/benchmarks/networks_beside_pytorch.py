@@ -11,17 +11,18 @@ Those of networks_of_others.json that are imported, at the size of the author's 
 - PyTorch: half precision, contiguous and channels last, eager and in a CUDA graph; with --compile,
   instead, by torch.compile in a CUDA graph.
 
-A time is that of the GPU by CUDA events, in milliseconds: the median of 5 medians of 20 launches.
-Networks are built, exported, imported and compiled side by side, and each is timed while the others
-are stopped. Results are stored after each. A second call does what the first has not, unless --only
-names it. networks_page.py writes them into docs/networks.md.
+A time is that of the GPU by CUDA events, in milliseconds: the smallest of 5 medians of 20 launches.
+Networks are built, exported, imported and compiled side by side; one at a time has the GPU, to
+search and to be timed. Results are stored after each. A second call does what the first has not,
+unless --only names it. networks_page.py writes them into docs/networks.md.
 """
 
 import argparse
 import copy
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
@@ -29,7 +30,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -52,14 +53,23 @@ LAUNCHES, ROUNDS, WARM_UP = 20, 5, 3
 SEARCHED = 8.0
 """Seconds of the search after the first start."""
 
-SECONDS, COMPILE_SECONDS = 240.0, 300.0
-"""Limit for one network; then it is ended."""
+SECONDS = 600.0
+"""Limit for one network, with its waits for the GPU; then it is ended."""
 
-LAYOUTS = {"contiguous": torch.contiguous_format, "channels last": torch.channels_last_3d}
-COMPILED = "compiled"
+COMPILED, GRAPH = "compiled", ", graph"
 FIRST, LATER = "first start", "later start"
 
-Run = Callable[[], torch.Tensor]
+Run: TypeAlias = Callable[[], torch.Tensor]
+Way: TypeAlias = tuple[str, Callable[[], Run]]
+"""A name, and what makes a run of it."""
+
+Layout: TypeAlias = Mapping[int, torch.memory_format]
+"""Memory orders of arrays of so many axes."""
+
+LAYOUTS: dict[str, Layout] = {
+    "contiguous": {},
+    "channels last": {5: torch.channels_last_3d, 4: torch.channels_last},
+}
 
 
 def main() -> None:
@@ -73,9 +83,8 @@ def main() -> None:
         and (arguments.only or not is_measured(record, each, network, arguments.compile))
     }
     work = {name: partial(measured, *pair, arguments) for name, pair in wanted.items()}
-    limit = COMPILE_SECONDS if arguments.compile else SECONDS
     warm_up()
-    for name, row in side_by_side(work, arguments.processes, limit):
+    for name, row in side_by_side(work, arguments.processes, SECONDS):
         for key in ("gpu", "versions"):
             record[key] = row.pop(key, record.get(key))
         merged = merge(record, *wanted[name], row)
@@ -147,7 +156,8 @@ def measured(each: Row, network: Row, arguments: argparse.Namespace, turn: Turn)
         module = built(each, network, arguments.clones, folder, "usual")
         generator = prepared(module, network)
         patch = noise(network.get("channels", 1), max(EXTENT, network.get("patch", PATCH)))
-        exact = in_fp32(module, network, patch)
+        with turn.alone():
+            exact = in_fp32(module, network, patch)
         row: Row = {
             "gpu": torch.cuda.get_device_name(),
             "versions": versions(),
@@ -160,7 +170,8 @@ def measured(each: Row, network: Row, arguments: argparse.Namespace, turn: Turn)
             ways = eager_ways(generator, patch)
             try:
                 imported = imported_network(each, network, generator, patch, exact, folder)
-                row |= ours(imported, patch, exact, folder / "cache", turn)
+                with turn.alone():
+                    row |= ours(imported, patch, exact, folder / "cache")
             except EngineError as error:
                 row["refused"] = sentence(error)
         return row | pytorch(ways, exact, turn)
@@ -193,7 +204,7 @@ def imported_network(
     return make_model(surveyed(path, choices, patch, exact.shape[1])).model.network
 
 
-def ours(network: Network, patch: np.ndarray, exact: np.ndarray, cache: Path, turn: Turn) -> Row:
+def ours(network: Network, patch: np.ndarray, exact: np.ndarray, cache: Path) -> Row:
     """Return the times of this program, and its error."""
     from cuda_cyclegan.engine.cuda.open_gpu import CudaOptions
     from cuda_cyclegan.engine.cuda.patches.patch_generator import open_cuda_generator
@@ -205,58 +216,69 @@ def ours(network: Network, patch: np.ndarray, exact: np.ndarray, cache: Path, tu
     for start in (FIRST, LATER):
         with open_cuda_generator(network, options, tuple(extents)) as generator:
             errors.append(relative_error(generator(patch), exact))
-            with turn.alone():
-                rounds = [median(generator.times(LAUNCHES)) for _ in range(ROUNDS)]
-            times[start] = round(1e3 * median(rounds), 4)
+            rounds = [median(generator.times(LAUNCHES)) for _ in range(ROUNDS)]
+            times[start] = round(1e3 * min(rounds), 4)
             if start == FIRST:
                 generator.tune(time.monotonic() + SEARCHED, ignore_progress)
     return {"ours": times, "error": max(errors)}
 
 
-def pytorch(ways: Iterator[tuple[str, Callable[[], Run]]], exact: np.ndarray, turn: Turn) -> Row:
-    """Return the times of PyTorch's ways, or why one fails, and the largest error of those."""
+def pytorch(ways: Iterable[Way], exact: np.ndarray, turn: Turn) -> Row:
+    """Return the times of PyTorch's ways, or why one fails, and the errors of the others."""
     times: dict[str, float | str] = {}
     errors: dict[str, float] = {}
     torch.backends.cudnn.benchmark = True
-    with torch.inference_mode():
-        for name, prepare in ways:
-            try:
-                run = prepare()
-                errors[name] = relative_error(run().float().cpu().numpy(), exact)
-                for _ in range(WARM_UP):
-                    run()
-                with turn.alone():
-                    times[name] = round(milliseconds(run), 4)
-            except Exception as error:  # code of others may raise anything
-                times[name] = sentence(error)
+    for name, prepare in ways:
+        try:
+            run = prepare()
+            with turn.alone(), ThreadPoolExecutor(1) as other:
+                # cuDNN's plans are of a thread: those that it found among other processes are not
+                # used.
+                errors[name], times[name] = other.submit(timed, name, run, exact).result()
+        except Exception as error:  # code of others may raise anything
+            times[name] = sentence(error)
     return {"pytorch": times, "pytorch errors": errors}
 
 
-def eager_ways(generator: nn.Module, patch: np.ndarray) -> Iterator[tuple[str, Callable[[], Run]]]:
+def timed(name: str, run: Run, exact: np.ndarray) -> tuple[float, float]:
+    """Return the error of a way and its milliseconds."""
+    with torch.inference_mode():
+        if name.endswith(GRAPH):
+            run = captured(run)
+        error = relative_error(run().float().cpu().numpy(), exact)
+        for _ in range(WARM_UP):
+            run()
+        return error, round(milliseconds(run), 4)
+
+
+def eager_ways(generator: nn.Module, patch: np.ndarray) -> Iterator[Way]:
     for name, layout in LAYOUTS.items():
-        half, held = halved(generator, patch, layout)
-        run = partial(half, held)
-        yield name, lambda run=run: run
-        yield f"{name}, graph", lambda run=run: captured(run)
+        for way in (name, f"{name}{GRAPH}"):
+            yield way, partial(halved, generator, patch, layout)
 
 
-def compiled_ways(
-    generator: nn.Module, patch: np.ndarray
-) -> Iterator[tuple[str, Callable[[], Run]]]:
+def compiled_ways(generator: nn.Module, patch: np.ndarray) -> Iterator[Way]:
     inductor: Any = import_module("torch._inductor.config")
     inductor.compile_threads = 1  # many networks are compiled side by side
     for name, layout in LAYOUTS.items():
-        half, held = halved(generator, patch, layout)
-        run = partial(torch.compile(half, dynamic=False), held)
-        yield f"{COMPILED}, {name}, graph", lambda run=run: captured(run)
+        yield f"{COMPILED}, {name}{GRAPH}", partial(compiled, generator, patch, layout)
 
 
-def halved(
-    generator: nn.Module, patch: np.ndarray, layout: torch.memory_format
-) -> tuple[nn.Module, torch.Tensor]:
-    """Return a network and its patch on the GPU, in half precision and in a memory order."""
-    half = copy.deepcopy(generator).cuda().half().to(memory_format=layout)
-    return half, torch.from_numpy(patch).cuda().half().to(memory_format=layout)
+def compiled(generator: nn.Module, patch: np.ndarray, layout: Layout) -> Run:
+    bare = halved(generator, patch, layout)
+    run = partial(torch.compile(bare.func, dynamic=False), *bare.args)
+    with torch.inference_mode():
+        run()
+    return run
+
+
+def halved(generator: nn.Module, patch: np.ndarray, layout: Layout) -> partial[torch.Tensor]:
+    """Return a run of a network on the GPU, in half precision and in a memory order."""
+    half, held = copy.deepcopy(generator).cuda().half(), torch.from_numpy(patch).cuda().half()
+    for one in (*half.parameters(), *half.buffers(), held):
+        order = layout.get(one.dim(), torch.contiguous_format)
+        one.data = one.data.contiguous(memory_format=order)
+    return partial(half, held)
 
 
 def captured(run: Run) -> Run:
@@ -291,7 +313,7 @@ def milliseconds(run: Run) -> float:
         marks[-1].synchronize()
         return median(before.elapsed_time(after) for before, after in pairwise(marks))
 
-    return median(one_round() for _ in range(ROUNDS))
+    return min(one_round() for _ in range(ROUNDS))
 
 
 def _arguments() -> argparse.Namespace:

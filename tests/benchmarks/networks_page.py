@@ -60,7 +60,7 @@ them.
   [search for tactics](gpu.md#tuning).
 - *PyTorch:* the fastest of half precision contiguous and channels last, each eager and in a CUDA
   graph{compiled}.
-- Times are milliseconds on the GPU by CUDA events, without copies of the patch: the median of 5
+- Times are milliseconds on the GPU by CUDA events, without copies of the patch: the smallest of 5
   medians of 20 launches each.
 
 Measured by `tests/benchmarks/networks_beside_pytorch.py` on {date} with {versions}.
