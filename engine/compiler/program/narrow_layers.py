@@ -95,7 +95,8 @@ def convolve_narrow(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
         lanes,
     )
     saves_copies = bool(joined_after) and conv.out_channels < stored
-    if not saves_copies and not fills(wanted, builder.layout.batch, builder.gpu):
+    channels = builder.operand(node.inputs[0]).stored
+    if not saves_copies and not fills(wanted, channels, builder.layout.batch, builder.gpu):
         return False
     trained = epilogue.of_weight(builder.weights[conv.weight])
     weight = np.zeros((target.channels, *trained.shape[1:]), np.float32)

@@ -119,7 +119,8 @@ def lower_to_output(builder: ProgramBuilder, node: Node) -> bool:
                 _convolve_taps(builder, node, conv, value, activation)
             return True
         case Conv3d():
-            if conv.kernel != ONES and not fills(wanted, builder.layout.batch, builder.gpu):
+            channels, batch = builder.operand(name).stored, builder.layout.batch
+            if conv.kernel != ONES and not fills(wanted, channels, batch, builder.gpu):
                 return False
             return _append_to_output(builder, conv, wanted, operands_of(builder, name, conv))
         case ConvTranspose3d():

@@ -619,3 +619,57 @@ def test_a_layer_of_few_channels_is_left_to_cudnn_if_it_does_not_fill_the_gpu():
 
     assert found(64, 1) == found(32, 3) == ["b", "c"]
     assert found(32, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("edge", "inputs", "splits"),
+    [
+        (16, 144, None),  # too few blocks, however the sum is split
+        (16, 160, 10),
+        (16, 336, 21),
+        (32, 16, None),  # measured: slower than cuDNN
+        (32, 32, None),
+        (32, 48, 3),
+        (32, 192, 4),
+        (40, 64, 1),  # the partial sums would cost more than they save
+        (64, 192, 1),
+        (64, 512, 1),
+        (64, 520, None),  # more vectors than a kernel gets
+    ],
+)
+def test_a_small_map_of_many_channels_has_its_sum_split(edge, inputs, splits):
+    """DenseVoxelNet has 12 outputs from 160 channels and more at 16^3, and fewer at 32^3."""
+    layers = chain(
+        1,
+        ("wide", _plain(1, inputs, "wide")),
+        ("few", _plain(inputs, 12, "few")),
+        ("last", Conv3d(12, 1, (1, 1, 1), "last.weight")),
+    )
+    layout = Layout((edge, edge, edge), 1, "fp16", matrix_kernels=True)
+    found = computed_by(lower(random_network(layers, 1), layout, H200).steps, "convolve_narrow")
+    made = [launches(step, anywhere, H200) for step in found if step.layer == "few"]
+    if splits is None:
+        assert made == []
+        return
+    [(first, *added)] = made
+    assert first.arguments.splits == splits
+    assert [launch.kernel for launch in added] == (["add_splits<2>"] if splits > 1 else [])
+
+
+@pytest.mark.parametrize(("outputs", "instance"), [(8, "1, 5, 1"), (16, "2, 5, 1")])
+def test_a_kernel_of_5_to_few_channels_has_a_custom_kernel(outputs, instance):
+    """The last block of a V-Net has 8 outputs, as stored."""
+    wide = Conv3d(32, outputs, (5, 5, 5), "wide.weight", padding=(2, 2, 2))
+    layers = chain(
+        1,
+        ("a", _plain(1, 32, "a")),
+        ("wide", wide),
+        ("last", Conv3d(outputs, 1, (1, 1, 1), "last.weight")),
+    )
+    layout = Layout((64, 64, 64), 1, "fp16", matrix_kernels=True)
+    steps = lower(random_network(layers, 1), layout, H200).steps
+    [step] = computed_by(steps, "convolve_narrow")
+    assert step.layer == "wide"
+    [launch] = launches(step, anywhere, H200)
+    assert launch.kernel == f"convolve_narrow<{instance}>"
+    assert H200.resident_blocks(launch.shared) >= 2
