@@ -94,7 +94,7 @@ def convolve_narrow(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
         epilogue.activation,
         lanes,
     )
-    saves_copies = bool(joined_after) and conv.out_channels < stored
+    saves_copies = bool(joined_after) and 2 * conv.out_channels <= stored
     channels = builder.operand(node.inputs[0]).stored
     if not saves_copies and not fills(wanted, channels, builder.layout.batch, builder.gpu):
         return False

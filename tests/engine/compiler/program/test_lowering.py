@@ -656,6 +656,26 @@ def test_a_small_map_of_many_channels_has_its_sum_split(edge, inputs, splits):
     assert [launch.kernel for launch in added] == (["add_splits<2>"] if splits > 1 else [])
 
 
+def test_a_map_without_a_free_lane_for_another_is_no_reason_for_a_kernel():
+    """Two maps of 12 channels do not share 16 lanes; two of 4 channels share 8."""
+
+    def found(channels: int) -> list[str]:
+        nodes = (
+            Node("a", _plain(1, 32, "a"), (INPUT,)),
+            Node("b", _plain(32, channels, "b"), ("a",)),
+            Node("c", _plain(32, channels, "c"), ("a",)),
+            Node("joined", Concat(), ("b", "c")),
+            Node("last", Conv3d(2 * channels, 1, (1, 1, 1), "last.weight"), ("joined",)),
+        )
+        layout = Layout((32, 32, 32), 1, "fp16", matrix_kernels=True)
+        steps = lower(random_network(Graph(1, nodes), 1), layout, H200).steps
+        narrow = computed_by(steps, "convolve_narrow")
+        return [step.layer for step in narrow if step.translated is None]
+
+    assert found(12) == []
+    assert found(4) == ["c"]
+
+
 @pytest.mark.parametrize(("outputs", "instance"), [(8, "1, 5, 1"), (16, "2, 5, 1")])
 def test_a_kernel_of_5_to_few_channels_has_a_custom_kernel(outputs, instance):
     """The last block of a V-Net has 8 outputs, as stored."""
