@@ -63,8 +63,10 @@ def _shared(conv: Conv, tiles: int) -> int:
     kept = min(high, 2) if deep >= tile["STAGED"] else high
     weights = kept * wide * deep * 8 * _groups(conv) * 2
     rows = tile["WARPS"] - 1 + max(deep, tile["HIGHEST"])
-    operands = 2 * (tile["PLANES"] + deep - 1) * rows * _span(conv, tiles)
-    return (weights + operands) * VECTOR_BYTES
+    voxels = (tile["PLANES"] + deep - 1) * rows * _span(conv, tiles)
+    banks = tile["BANKS"]
+    unused = (banks + banks // 2 - voxels % banks) % banks
+    return (weights + 2 * voxels + unused) * VECTOR_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ constexpr int THREADS = 32 * WARPS;
 constexpr int PLANES = 4;       // of a block
 constexpr int HIGHEST = 3;      // rows of a kernel, at most; as many as planes if these are more
 constexpr int DEPTH = 16;       // channels of a step
+constexpr int BANKS = 8;        // of shared memory, of 16 bytes each
 constexpr int STAGED = 5;       // planes of a kernel from which rows of taps are copied one by one
 
 // What a block reads, for a kernel of so many planes.
@@ -82,28 +83,36 @@ __device__ __forceinline__ void begin_weights(
     }
 }
 
-// Begins to copy the voxels that a block reads of two vectors: [2][planes][rows][span].
+// Voxels from a step's first vectors to its second ones. Four of each together go to all banks.
+template <int DEEP>
+__device__ __forceinline__ int to_second(const ConvolveNarrow& p) {
+    const int voxels = Read<DEEP>::lines * p.span;
+    return voxels + (BANKS + BANKS / 2 - voxels % BANKS) % BANKS;
+}
+
+// Begins to copy the voxels that a block reads of two vectors: [2][planes][rows][span]. Eight threads copy
+// both of four voxels, as these are in the same 32 bytes, which memory reads as one.
 template <int DEEP>
 __device__ __forceinline__ void begin_operands(
     const ConvolveNarrow& p, const Position& at, int first_h, int step, unsigned operands
 ) {
     const int depth = p.source_extents[0], height = p.source_extents[1], width = p.source_extents[2];
-    const Element* const low = p.vectors[2 * step];
-    const bool has_high = 2 * step + 1 < p.count;
-    const Element* const high = has_high ? p.vectors[2 * step + 1] : low;
-    const int low_stride = p.strides[2 * step];
-    const int high_stride = has_high ? p.strides[2 * step + 1] : low_stride;
-    const unsigned bytes = Read<DEEP>::lines * p.span * 16;  // of a vector
-    int line = threadIdx.x / p.span, column = threadIdx.x % p.span;
-    const int more_lines = THREADS / p.span, more_columns = THREADS % p.span;
-    for (unsigned i = threadIdx.x; line < Read<DEEP>::lines; i += THREADS) {
+    const int second = threadIdx.x / 4 % 2, first = threadIdx.x / 8 * 4 + threadIdx.x % 4;
+    const bool is_any = 2 * step + second < p.count;
+    const int number = is_any ? 2 * step + second : 2 * step, stride = p.strides[number];
+    const Index patch = (Index)at.patch * depth * height * width;
+    const Element* const source = p.vectors[number] + patch * stride;
+    unsigned target = operands + 16 * (second * to_second<DEEP>(p) + first);
+    int line = first / p.span, column = first % p.span;
+    const int more_lines = THREADS / 2 / p.span, more_columns = THREADS / 2 % p.span;
+    while (line < Read<DEEP>::lines) {
         const int d = at.d - p.before[0] + line / Read<DEEP>::rows * at.apart;
         const int h = first_h - p.before[1] + line % Read<DEEP>::rows * at.high;
         const int w = at.w - p.before[2] + column;
         const bool is_inside = d >= 0 && d < depth && h >= 0 && h < height && w >= 0 && w < width;
-        const Index voxel = is_inside ? (((Index)at.patch * depth + d) * height + h) * width + w : 0;
-        begin_copy(operands + 16 * i, low + voxel * low_stride, is_inside);
-        begin_copy(operands + bytes + 16 * i, high + voxel * high_stride, is_inside && has_high);
+        const unsigned voxel = is_inside ? ((unsigned)d * height + h) * width + w : 0;
+        begin_copy(target, source + (Index)voxel * stride, is_inside && is_any);
+        target += 16 * THREADS / 2;
         line += more_lines, column += more_columns;
         if (column >= p.span) column -= p.span, ++line;
     }
@@ -117,7 +126,7 @@ __device__ __forceinline__ void sum_taps(
 ) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     // This lane names row lane % 8 of a matrix: of the first or last 8 voxels, of the first or last vector.
-    const int own = lane / 16 * Read<DEEP>::lines * p.span + lane / 8 % 2 * 8 + lane % 8;
+    const int own = lane / 16 * to_second<DEEP>(p) + lane / 8 % 2 * 8 + lane % 8;
     for (int j = 0; j < p.kernel[2]; ++j) {
         uint2 b[DEEP][GROUPS];
 #pragma unroll
