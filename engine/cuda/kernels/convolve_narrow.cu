@@ -8,8 +8,8 @@
 // along D and H, so those that it reads are as many at any dilation; columns lie side by side. In each step
 // it copies what it reads of 16 channels to shared memory, and its weights; an operand that a warp loads
 // counts for all taps along D. While a block waits for its copies, another on the multiprocessor computes.
-// A kernel 5 planes deep has 5 to 9 times as many weights as one of 3^3: they are copied for a row of taps
-// while the row before is used, so that two blocks still fit on a multiprocessor.
+// A kernel of 5^3 has 4.6 times as many weights as one of 3^3: they are copied for a row of taps while the
+// row before is used, so that two blocks still fit on a multiprocessor.
 //
 // If a map has too few blocks for the GPU, the steps are split among several of them. Each writes its sums in
 // float, and add_splits adds these in order: a result does not depend on which block ends first.
@@ -21,8 +21,9 @@
 // Alternative (2026-11-29): by cuDNN the layer's network takes 595 us, with this kernel 336. Operands that
 // each warp loads from global memory took up to 2.3 times as long. Next: copies for the next step while this
 // one is computed.
-// Not measured yet: 5^3, 32 to 8 channels, 64^3, estimated at 65 us by its loads from shared memory (8400
-// cycles a step) and the copies of 3^3; 3^3, 336 to 16 channels, 16^3, in 21 splits, estimated at 10 us.
+// Not measured yet: copies of whole sectors and a bias that is loaded once, both newer than these figures; 5^3,
+// 32 to 8 channels, 64^3, estimated at 65 us by its loads from shared memory (8400 cycles a step) and the
+// copies of 3^3; 3^3, 336 to 16 channels, 16^3, in 21 splits, estimated at 10 us.
 
 #include "copies.cuh"
 #include "matrix.cuh"
@@ -164,16 +165,25 @@ __device__ __forceinline__ Index voxels_of_patch(const ConvolveNarrow& p) {
     return (Index)p.target_extents[0] * p.target_extents[1] * p.target_extents[2];
 }
 
-// Writes two neighbouring outputs of a voxel of a patch; false if one that is translated is not finite.
+// The bias of two neighbouring outputs.
+__device__ __forceinline__ float2 bias_of(const ConvolveNarrow& p, int output) {
+    return make_float2(
+        p.bias && output < p.end ? p.bias[output] : 0.0f,
+        p.bias && output + 1 < p.end ? p.bias[output + 1] : 0.0f
+    );
+}
+
+// Writes two neighbouring outputs of a voxel; false if one that is translated is not finite. row: the first
+// voxel of its row, in the patch.
 __device__ __forceinline__ bool write(
-    const ConvolveNarrow& p, int number, Index voxel, int output, const float* sums
+    const ConvolveNarrow& p, int number, Index row, int w, int output, const float* sums,
+    const float2& bias
 ) {
-    float values[2];
+    const bool is_linear = p.activation.curve == LINEAR;
+    float values[2] = {sums[0] + bias.x, sums[1] + bias.y};
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        const bool has_bias = p.bias && output + i < p.end;
-        const float sum = sums[i] + (has_bias ? p.bias[output + i] : 0.0f);
-        const bool is_linear = p.activation.curve == LINEAR;
+        const float sum = values[i];
         values[i] = is_linear ? p.activation.linear(sum) : curved(p.activation, sum);
     }
     const Index patch = voxels_of_patch(p);
@@ -182,12 +192,12 @@ __device__ __forceinline__ bool write(
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             if (output + i >= p.end) break;
-            p.translated[((Index)number * p.outputs + output + i) * patch + voxel] = values[i];
+            p.translated[((Index)number * p.outputs + output + i) * patch + row + w] = values[i];
             finite = finite && is_finite(values[i]);
         }
         return finite;
     }
-    Element* const to = p.target + (number * patch + voxel) * p.outputs + output;
+    Element* const to = p.target + (number * patch + row) * p.outputs + (w * p.outputs + output);
     if (output >= p.first && output + 2 <= p.end) {
         *reinterpret_cast<unsigned*>(to) = pair(values[0], values[1]);
     } else {
@@ -243,6 +253,9 @@ __device__ __forceinline__ void convolve(const ConvolveNarrow& p) {
     if (at.h >= p.target_extents[1]) return;
 
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    float2 bias[GROUPS];
+#pragma unroll
+    for (int group = 0; group < GROUPS; ++group) bias[group] = bias_of(p, 8 * group + 2 * t);
     bool finite = true;
 #pragma unroll
     for (int plane = 0; plane < PLANES; ++plane) {
@@ -260,11 +273,11 @@ __device__ __forceinline__ void convolve(const ConvolveNarrow& p) {
                     const float* two = sums[plane][tile][group] + 2 * half;
                     const int output = 8 * group + 2 * t;
                     if (p.partials) {
-                        const Index voxel = at.patch * voxels_of_patch(p) + row + w;
-                        float* const to = p.partials + (split * (Index)p.voxels + voxel) * 8 * GROUPS;
-                        *reinterpret_cast<float2*>(to + output) = make_float2(two[0], two[1]);
+                        const Index before = split * (Index)p.voxels + at.patch * voxels_of_patch(p) + row;
+                        float* const to = p.partials + before * 8 * GROUPS + (w * 8 * GROUPS + output);
+                        *reinterpret_cast<float2*>(to) = make_float2(two[0], two[1]);
                     } else {
-                        finite &= write(p, at.patch, row + w, output, two);
+                        finite &= write(p, at.patch, row, w, output, two, bias[group]);
                     }
                 }
             }
@@ -290,8 +303,9 @@ __global__ void __launch_bounds__(THREADS) add_splits(ConvolveNarrow p) {
         const float2 two = partials[(Index)split * p.voxels * PAIRS];
         sums[0] += two.x, sums[1] += two.y;
     }
-    const int patch = voxels_of_patch(p), voxel = i / PAIRS;
-    if (!write(p, voxel / patch, voxel % patch, 2 * (i % PAIRS), sums)) *p.overflow = 1;
+    const int patch = voxels_of_patch(p), voxel = i / PAIRS, output = 2 * (i % PAIRS);
+    const float2 bias = bias_of(p, output);
+    if (!write(p, voxel / patch, 0, voxel % patch, output, sums, bias)) *p.overflow = 1;
 }
 
 #endif
