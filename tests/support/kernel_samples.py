@@ -186,7 +186,7 @@ def _planned(precision: Precision, outputs: int, groups: int = 1, *, split: bool
 
 
 def _narrow(*channels: int, outputs: int, dilation: Triple = (1, 1, 1)) -> Conv:
-    extents = 9, 19, 37
+    extents = 9, 19, 37 if outputs <= 16 else 20
     parts = tuple(view(f"part {number}", extents, count) for number, count in enumerate(channels))
     target = Tensor("target", 1, extents, outputs, "fp16")
     return narrow(parts, target.whole, dilation=dilation)
@@ -223,6 +223,7 @@ SAMPLES: Mapping[str, tuple[Conv, ...]] = {
         _narrow(8, 8, 8, outputs=8, dilation=(10, 1, 4)),
         _narrow_of_many(batch=2),
         _narrow_to_patches(),
+        _narrow(40, outputs=24),
         _deep_narrow((5, 5, 5), (1, 2, 1), 8, 8),
         _deep_narrow((5, 3, 5), (2, 1, 2), 24, 16),
     ),

@@ -24,13 +24,14 @@ from .launch import (
 )
 from .spec import HALF, ConvKernel
 
-MOST_OUTPUTS = 16
-"""Most output channels, as stored, of convolve_narrow.cu."""
+MOST_OUTPUTS = 24
+"""Most output channels, as stored, of convolve_narrow.cu: cuDNN computes 32 at least."""
 
-_TILES = {1: (2, 1), 3: (2, 1), 5: (1,)}
-"""Tiles of 16 columns of a block of convolve_narrow.cu, by the kernel's extent along D; more than
-one do not fit with the planes that a kernel of 5 reads.
-"""
+_GROUPS = (1, 2, 3)
+"""Groups of 8 outputs that convolve_narrow.cu has instances for."""
+
+_DEPTHS = (1, 3, 5)
+"""Kernel extents along D that convolve_narrow.cu has instances for."""
 
 _LEAST_BLOCKS = 0.6
 """Fewest blocks of convolve_narrow.cu for each multiprocessor."""
@@ -46,6 +47,15 @@ Estimated: at 128^3, 32 to 8 channels, two blocks take 11.5 us for a step each (
 def _groups(conv: Conv) -> int:
     """Return the groups of 8 outputs that a product computes."""
     return -(-conv.outputs // 8)
+
+
+def _tiles(groups: int, depth: int) -> tuple[int, ...]:
+    """Return the tiles of 16 columns that a block may have.
+
+    Two would not fit: into registers with the sums of three groups, and into shared memory with the
+    planes that a kernel of depth 5 reads.
+    """
+    return (2, 1) if groups < 3 and depth < 5 else (1,)
 
 
 def _span(conv: Conv, tiles: int) -> int:
@@ -92,20 +102,21 @@ class _Division:
 def _division(conv: Conv, channels: int, batch: int, gpu: GpuProperties) -> _Division | None:
     """Return the division with as many tiles as fit; None if none do. channels: that it reads."""
     width = conv.output.extents[2]
-    offered = (n for n in _TILES[conv.geometry.kernel[0]] if n == 1 or width > 16 * (n - 1))
-    tiles = next((n for n in offered if _shared(conv, n) <= most_shared(gpu)), None)
+    offered = _tiles(_groups(conv), conv.geometry.kernel[0])
+    wide = (n for n in offered if n == 1 or width > 16 * (n - 1))
+    tiles = next((n for n in wide if _shared(conv, n) <= most_shared(gpu)), None)
     if tiles is None:
         return None
     blocks = _blocks(conv, batch, tiles)
     steps = -(-channels // constants("convolve_narrow.cu")["DEPTH"])
-    most = concurrent_loops(gpu, _shared(conv, tiles)) // prod(blocks)
+    resident = concurrent_loops(gpu, _shared(conv, tiles)) // prod(blocks)
 
     def duration(splits: int) -> float:
         is_alone = splits * prod(blocks) <= gpu.multiprocessors
         step = 1 if is_alone else _SHARED_STEP
         return -(-steps // splits) * step + (_ADDING if splits > 1 else 0)
 
-    splits = min(range(1, max(1, min(steps, most)) + 1), key=duration)
+    splits = min(range(1, max(1, min(steps, resident)) + 1), key=duration)
     each = -(-steps // splits)
     return _Division(tiles, blocks, -(-steps // each), each)
 
@@ -124,7 +135,7 @@ def fills(conv: Conv, channels: int, batch: int, gpu: GpuProperties) -> bool:
     channels took 27 us instead of 47 us at 64^3 (256 blocks), as long at 40^3 (100 blocks), and
     16 us instead of 12 us at 32^3 (32).
     """
-    if conv.geometry.kernel[0] not in _TILES:
+    if conv.geometry.kernel[0] not in _DEPTHS:
         return False
     division = _division(conv, channels, batch, gpu)
     return division is not None and prod(division.grid) >= _LEAST_BLOCKS * gpu.multiprocessors
@@ -159,7 +170,7 @@ def _fits(conv: Conv, gpu: GpuProperties, _in_blocks: bool) -> bool:
         bool(conv.views)
         and is_bare
         and geometry == plain
-        and geometry.kernel[0] in _TILES
+        and geometry.kernel[0] in _DEPTHS
         and geometry.kernel[1] <= max(tile["HIGHEST"], geometry.kernel[0])
         and (prod(geometry.kernel) > 1 or len(conv.views) > 1)
         and conv.outputs <= MOST_OUTPUTS
@@ -273,8 +284,13 @@ KERNELS = (
     ConvKernel(
         "convolve_narrow",
         (
-            *(_instance(n, depth, m) for n in (1, 2) for depth in _TILES for m in _TILES[depth]),
-            *(f"add_splits<{groups}>" for groups in (1, 2)),
+            *(
+                _instance(n, depth, m)
+                for n in _GROUPS
+                for depth in _DEPTHS
+                for m in _tiles(n, depth)
+            ),
+            *(f"add_splits<{groups}>" for groups in _GROUPS),
         ),
         HALF,
         launch=_launch,

@@ -676,6 +676,20 @@ def test_a_map_without_a_free_lane_for_another_is_no_reason_for_a_kernel():
     assert found(4) == ["c"]
 
 
+@pytest.mark.parametrize(("outputs", "kernels"), [(24, 1), (25, 0)])
+def test_a_layer_of_three_groups_has_a_custom_kernel(outputs, kernels):
+    """DCSRN has 24 outputs from 48 channels and more; of 25, 32 are stored."""
+    layers = chain(
+        1,
+        ("wide", _plain(1, 48, "wide")),
+        ("few", _plain(48, outputs, "few")),
+        ("last", Conv3d(outputs, 1, (1, 1, 1), "last.weight")),
+    )
+    layout = Layout((64, 64, 64), 1, "fp16", matrix_kernels=True)
+    steps = lower(random_network(layers, 1), layout, H200).steps
+    assert len(computed_by(steps, "convolve_narrow")) == kernels
+
+
 @pytest.mark.parametrize(("outputs", "instance"), [(8, "1, 5, 1"), (16, "2, 5, 1")])
 def test_a_kernel_of_5_to_few_channels_has_a_custom_kernel(outputs, instance):
     """The last block of a V-Net has 8 outputs, as stored."""
