@@ -33,8 +33,10 @@ _GROUPS = (1, 2, 3)
 _DEPTHS = (1, 3, 5)
 """Kernel extents along D that convolve_narrow.cu has instances for."""
 
-_LEAST_BLOCKS = 0.6
-"""Fewest blocks of convolve_narrow.cu for each multiprocessor."""
+_LEAST_BLOCKS, _LONG_SUM = 0.6, 27 * 64
+"""Fewest blocks of convolve_narrow.cu for each multiprocessor, and products of a sum for which any
+number of them does.
+"""
 
 _SHARED_STEP, _ADDING = 1.6, 1.5
 """Time of a step on a multiprocessor with two blocks, and of adding the sums of all splits, in
@@ -128,17 +130,23 @@ def _known_division(conv: Conv, gpu: GpuProperties) -> _Division:
     return division
 
 
-def fills(conv: Conv, channels: int, batch: int, gpu: GpuProperties) -> bool:
-    """Return whether a convolution has enough blocks for a GPU to be faster than a plan of cuDNN.
+def pays_off(conv: Conv, channels: int, batch: int, gpu: GpuProperties) -> bool:
+    """Return whether the kernel is faster than a plan of cuDNN: with enough blocks for the GPU, or
+    for a long sum, which is split.
 
     conv: without its inputs. channels: of these, as stored. On an H200, 2026-11-29, 16 to 16
     channels took 27 us instead of 47 us at 64^3 (256 blocks), as long at 40^3 (100 blocks), and
-    16 us instead of 12 us at 32^3 (32).
+    16 us instead of 12 us at 32^3 (32). From 160 to 336 channels at 16^3, where a plan has few
+    blocks, it took 60 to 100 us: about 12 ns for each product of a sum, and so estimated 25 us for
+    64 channels.
     """
     if conv.geometry.kernel[0] not in _DEPTHS:
         return False
     division = _division(conv, channels, batch, gpu)
-    return division is not None and prod(division.grid) >= _LEAST_BLOCKS * gpu.multiprocessors
+    if division is None:
+        return False
+    is_long = channels * prod(conv.geometry.kernel) >= _LONG_SUM
+    return is_long or prod(division.blocks) >= _LEAST_BLOCKS * gpu.multiprocessors
 
 
 def _blocks(conv: Conv, batch: int, tiles: int) -> Triple:

@@ -624,12 +624,14 @@ def test_a_layer_of_few_channels_is_left_to_cudnn_if_it_does_not_fill_the_gpu():
 @pytest.mark.parametrize(
     ("edge", "inputs", "splits"),
     [
-        (16, 144, None),  # too few blocks, however the sum is split
+        (4, 64, 4),
+        (16, 56, None),
+        (16, 64, 4),
         (16, 160, 10),
         (16, 336, 21),
         (32, 16, None),  # measured: slower than cuDNN
-        (32, 32, None),
-        (32, 48, 3),
+        (32, 56, None),
+        (32, 64, 4),
         (32, 192, 4),
         (40, 64, 1),  # the partial sums would cost more than they save
         (64, 192, 1),
@@ -638,7 +640,9 @@ def test_a_layer_of_few_channels_is_left_to_cudnn_if_it_does_not_fill_the_gpu():
     ],
 )
 def test_a_small_map_of_many_channels_has_its_sum_split(edge, inputs, splits):
-    """DenseVoxelNet has 12 outputs from 160 channels and more at 16^3, and fewer at 32^3."""
+    """DenseVoxelNet has 12 outputs from 160 channels and more at 16^3, and fewer at 32^3;
+    SkipDenseNet3D has 16 outputs from 64 channels down to 4^3.
+    """
     layers = chain(
         1,
         ("wide", _plain(1, inputs, "wide")),
@@ -690,8 +694,11 @@ def test_a_layer_of_three_groups_has_a_custom_kernel(outputs, kernels):
     assert len(computed_by(steps, "convolve_narrow")) == kernels
 
 
-@pytest.mark.parametrize(("outputs", "instance"), [(8, "1, 5, 1"), (16, "2, 5, 1")])
-def test_a_kernel_of_5_to_few_channels_has_a_custom_kernel(outputs, instance):
+@pytest.mark.parametrize(
+    ("outputs", "edge", "instance"),
+    [(8, 64, "1, 5, 1"), (16, 64, "2, 5, 1"), (8, 32, "1, 5, 1")],
+)
+def test_a_kernel_of_5_to_few_channels_has_a_custom_kernel(outputs, edge, instance):
     """The last block of a V-Net has 8 outputs, as stored."""
     wide = Conv3d(32, outputs, (5, 5, 5), "wide.weight", padding=(2, 2, 2))
     layers = chain(
@@ -700,7 +707,7 @@ def test_a_kernel_of_5_to_few_channels_has_a_custom_kernel(outputs, instance):
         ("wide", wide),
         ("last", Conv3d(outputs, 1, (1, 1, 1), "last.weight")),
     )
-    layout = Layout((64, 64, 64), 1, "fp16", matrix_kernels=True)
+    layout = Layout((edge, edge, edge), 1, "fp16", matrix_kernels=True)
     steps = lower(random_network(layers, 1), layout, H200).steps
     [step] = computed_by(steps, "convolve_narrow")
     assert step.layer == "wide"
