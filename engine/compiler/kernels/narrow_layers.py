@@ -33,9 +33,9 @@ _GROUPS = (1, 2, 3)
 _DEPTHS = (1, 3, 5)
 """Kernel extents along D that convolve_narrow.cu has instances for."""
 
-_LEAST_BLOCKS, _LONG_SUM = 0.6, 27 * 64
-"""Fewest blocks of convolve_narrow.cu for each multiprocessor, and products of a sum for which any
-number of them does.
+_LEAST_TILES, _LONG_SUM = 1.1, 27 * 64
+"""Fewest tiles of the blocks of convolve_narrow.cu for each multiprocessor, and products of a sum
+for which any number of them does.
 """
 
 _SHARED_STEP, _ADDING = 1.6, 1.5
@@ -102,11 +102,15 @@ class _Division:
 
 
 def _division(conv: Conv, channels: int, batch: int, gpu: GpuProperties) -> _Division | None:
-    """Return the division with as many tiles as fit; None if none do. channels: that it reads."""
-    width = conv.output.extents[2]
-    offered = _tiles(_groups(conv), conv.geometry.kernel[0])
-    wide = (n for n in offered if n == 1 or width > 16 * (n - 1))
-    tiles = next((n for n in wide if _shared(conv, n) <= most_shared(gpu)), None)
+    """Return the division with as many tiles as fit and leave a block for each multiprocessor; None
+    if not even one fits. channels: that the convolution reads.
+    """
+
+    def suits(tiles: int) -> bool:
+        is_small = prod(_blocks(conv, batch, tiles)) < gpu.multiprocessors
+        return _shared(conv, tiles) <= most_shared(gpu) and (tiles == 1 or not is_small)
+
+    tiles = next(filter(suits, _tiles(_groups(conv), conv.geometry.kernel[0])), None)
     if tiles is None:
         return None
     blocks = _blocks(conv, batch, tiles)
@@ -134,11 +138,11 @@ def pays_off(conv: Conv, channels: int, batch: int, gpu: GpuProperties) -> bool:
     """Return whether the kernel is faster than a plan of cuDNN: with enough blocks for the GPU, or
     for a long sum, which is split.
 
-    conv: without its inputs. channels: of these, as stored. On an H200, 2026-11-29, 16 to 16
-    channels took 27 us instead of 47 us at 64^3 (256 blocks), as long at 40^3 (100 blocks), and
-    16 us instead of 12 us at 32^3 (32). From 160 to 336 channels at 16^3, where a plan has few
-    blocks, it took 60 to 100 us: about 12 ns for each product of a sum, and so estimated 25 us for
-    64 channels.
+    conv: without its inputs. channels: of these, as stored. On an H200, 2026-11-29, in blocks of
+    two tiles, 16 to 16 channels took 27 us instead of 47 us at 64^3 (256 blocks), as long at 40^3
+    (100 blocks), and 16 us instead of 12 us at 32^3 (32). From 160 to 336 channels at 16^3, where a
+    plan has few blocks, it took 60 to 100 us: about 12 ns for each product of a sum, and so an
+    estimated 25 us for 64 channels.
     """
     if conv.geometry.kernel[0] not in _DEPTHS:
         return False
@@ -146,7 +150,8 @@ def pays_off(conv: Conv, channels: int, batch: int, gpu: GpuProperties) -> bool:
     if division is None:
         return False
     is_long = channels * prod(conv.geometry.kernel) >= _LONG_SUM
-    return is_long or prod(division.blocks) >= _LEAST_BLOCKS * gpu.multiprocessors
+    tiles = division.tiles * prod(division.blocks)
+    return is_long or tiles >= _LEAST_TILES * gpu.multiprocessors
 
 
 def _blocks(conv: Conv, batch: int, tiles: int) -> Triple:

@@ -1,8 +1,8 @@
 // Convolutions to few channels, of stride 1 and any dilation, on Tensor Cores; with bias and activation.
 //
 // source [N, D, H, W, C] in vectors of 8 channels, each of any tensor -> target [N, D, H, W, K], K 8, 16
-// or 24, or some of its channels, or float [N, K, D, H, W], K up to 24. The matrix product has 16 voxels of a row
-// as M, the outputs as N, and 16 channels at one tap as its depth.
+// or 24, or some of its channels, or float [N, K, D, H, W], K up to 24. The matrix product has 16 voxels of
+// a row as M, the outputs as N, and 16 channels at one tap as its depth.
 //
 // A block computes PLANES planes of WARPS rows, a row a warp. Planes and rows are as far apart as the taps
 // along D and H, so those that it reads are as many at any dilation; columns lie side by side. In each step
@@ -21,10 +21,10 @@
 // Alternative (2026-11-29): by cuDNN the layer's network takes 595 us, with this kernel 336. Operands that
 // each warp loads from global memory took up to 2.3 times as long. Next: copies for the next step while this
 // one is computed.
-// Not measured yet: copies of whole sectors and a bias that is loaded once, both newer than these figures; 5^3,
-// 32 to 8 channels, 64^3, estimated at 65 us by its loads from shared memory (8400 cycles a step) and the
-// copies of 3^3; 3^3, 336 to 16 channels, 16^3, in 21 splits, estimated at 10 us; 3^3, 48 to 24 channels, 64^3,
-// estimated at 45 us if copies are hidden and at 75 us if not (cuDNN, for 32: 87 us at 250 TFLOP/s).
+// Not measured yet: copies of whole sectors and a bias that is loaded once, both newer than these figures;
+// 5^3, 32 to 8 channels, 64^3, estimated at 65 us by its loads from shared memory (8400 cycles a step) and
+// the copies of 3^3; 3^3, 336 to 16 channels, 16^3, in 21 splits, estimated at 10 us; 3^3, 48 to 24
+// channels, 64^3, estimated at 45 us if copies are hidden, else at 75 us (cuDNN at 250 TFLOP/s: 87 us).
 
 #include "copies.cuh"
 #include "matrix.cuh"

@@ -60,6 +60,21 @@ def test_a_sample_gives_what_numpy_gives(name: str) -> None:
         np.testing.assert_allclose(outputs[table], expected.tables[table], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_block_of_two_tiles_gives_what_numpy_gives(groups: int) -> None:
+    """The samples have too few blocks for two tiles each on an H200."""
+    extents = 5, 9, 37
+    target = Tensor("target", 1, extents, 8 * groups, "fp16")
+    conv = narrow((view("source", extents, 24),), target.whole, dilation=(2, 1, 3))
+    gpu = replace(H200, multiprocessors=1)
+    [launch] = launches(conv, anywhere, gpu)
+    assert launch.kernel == f"convolve_narrow<{groups}, 3, 2>"
+    expected = memory_of(conv)
+    outputs = run_kernel(conv, expected, gpu)
+    expected.take(conv)
+    np.testing.assert_array_equal(outputs["target"], expected.of(conv.target))
+
+
 @pytest.mark.parametrize("to_patches", [False, True])
 def test_splits_of_unequal_counts_are_added_before_bias_and_activation(to_patches: bool) -> None:
     """Five steps in splits of three and two, of which some lanes are written."""
@@ -72,9 +87,9 @@ def test_splits_of_unequal_counts_are_added_before_bias_and_activation(to_patche
         activation=Activation(0.5),
         lanes=None if to_patches else (3, 14),
     )
-    gpu = replace(H200, multiprocessors=2)
+    gpu = replace(H200, multiprocessors=4)
     first, last = launches(conv, anywhere, gpu, 256)
-    assert first.grid == (1, 1, 2)
+    assert first.grid == (2, 1, 2)
     assert last.grid == (-(-3 * 5 * 18 * (8 if conv.outputs > 8 else 4) // 256), 1, 1)
     expected = memory_of(conv)
     outputs = run_kernel(conv, expected, gpu)

@@ -622,24 +622,24 @@ def test_a_layer_of_few_channels_is_left_to_cudnn_if_it_does_not_fill_the_gpu():
 
 
 @pytest.mark.parametrize(
-    ("edge", "inputs", "splits"),
+    ("edges", "inputs", "splits"),
     [
-        (4, 64, 4),
-        (16, 56, None),
-        (16, 64, 4),
-        (16, 160, 10),
-        (16, 336, 21),
-        (32, 16, None),  # measured: slower than cuDNN
-        (32, 56, None),
-        (32, 64, 4),
-        (32, 192, 4),
-        (40, 64, 1),  # the partial sums would cost more than they save
-        (64, 192, 1),
-        (64, 512, 1),
-        (64, 520, None),  # more vectors than a kernel gets
+        ((4, 4, 4), 64, 4),
+        ((16, 16, 16), 56, None),
+        ((16, 16, 16), 64, 4),
+        ((16, 16, 16), 160, 10),
+        ((16, 16, 16), 336, 21),
+        ((32, 32, 32), 16, None),  # measured: slower than cuDNN
+        ((32, 32, 32), 56, None),
+        ((32, 32, 32), 64, 4),
+        ((32, 32, 32), 192, 4),
+        ((32, 32, 48), 64, 1),  # the partial sums would cost more than they save
+        ((64, 64, 64), 192, 1),
+        ((64, 64, 64), 512, 1),
+        ((64, 64, 64), 520, None),  # more vectors than a kernel gets
     ],
 )
-def test_a_small_map_of_many_channels_has_its_sum_split(edge, inputs, splits):
+def test_a_small_map_of_many_channels_has_its_sum_split(edges, inputs, splits):
     """DenseVoxelNet has 12 outputs from 160 channels and more at 16^3, and fewer at 32^3;
     SkipDenseNet3D has 16 outputs from 64 channels down to 4^3.
     """
@@ -649,7 +649,7 @@ def test_a_small_map_of_many_channels_has_its_sum_split(edge, inputs, splits):
         ("few", _plain(inputs, 12, "few")),
         ("last", Conv3d(12, 1, (1, 1, 1), "last.weight")),
     )
-    layout = Layout((edge, edge, edge), 1, "fp16", matrix_kernels=True)
+    layout = Layout(edges, 1, "fp16", matrix_kernels=True)
     found = computed_by(lower(random_network(layers, 1), layout, H200).steps, "convolve_narrow")
     made = [launches(step, anywhere, H200) for step in found if step.layer == "few"]
     if splits is None:
@@ -657,6 +657,8 @@ def test_a_small_map_of_many_channels_has_its_sum_split(edge, inputs, splits):
         return
     [(first, *added)] = made
     assert first.arguments.splits == splits
+    tiles = 2 if edges == (64, 64, 64) else 1
+    assert first.kernel == f"convolve_narrow<2, 3, {tiles}>"
     assert [launch.kernel for launch in added] == (["add_splits<2>"] if splits > 1 else [])
 
 
@@ -680,7 +682,9 @@ def test_a_map_without_a_free_lane_for_another_is_no_reason_for_a_kernel():
     assert found(4) == ["c"]
 
 
-@pytest.mark.parametrize(("outputs", "kernels"), [(24, 1), (25, 0)])
+@pytest.mark.parametrize(
+    ("outputs", "kernels"), [(24, ["convolve_narrow<3, 3, 1>"]), (25, [])], ids=["24", "25"]
+)
 def test_a_layer_of_three_groups_has_a_custom_kernel(outputs, kernels):
     """DCSRN has 24 outputs from 48 channels and more; of 25, 32 are stored."""
     layers = chain(
@@ -691,7 +695,8 @@ def test_a_layer_of_three_groups_has_a_custom_kernel(outputs, kernels):
     )
     layout = Layout((64, 64, 64), 1, "fp16", matrix_kernels=True)
     steps = lower(random_network(layers, 1), layout, H200).steps
-    assert len(computed_by(steps, "convolve_narrow")) == kernels
+    found = computed_by(steps, "convolve_narrow")
+    assert [one.kernel for step in found for one in launches(step, anywhere, H200)] == kernels
 
 
 @pytest.mark.parametrize(
