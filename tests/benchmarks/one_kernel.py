@@ -270,6 +270,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kernel", choices=[*SHAPES, *ALONE])
     parser.add_argument("--extents", type=int, nargs=3, metavar=("D", "H", "W"))
+    parser.add_argument("--edge", type=int, help="taps of the layer along each axis")
     parser.add_argument("--inputs", type=int, help="channels that the layer reads")
     parser.add_argument("--outputs", type=int, help="channels that it writes")
     parser.add_argument("--precision", choices=("fp16", "bf16", "tf32", "fp32"))
@@ -281,7 +282,7 @@ def main() -> None:
             return
     usual = SHAPES[given.kernel]
     shape = Shape(
-        usual.kernel,
+        given.edge or usual.kernel,
         given.inputs or usual.inputs,
         given.outputs or (given.inputs if usual.depthwise else None) or usual.outputs,
         triple(given.extents or usual.extents),

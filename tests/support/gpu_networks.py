@@ -131,6 +131,15 @@ def _mixed_scales(layers: int, growth: int) -> Graph:
 ODD_GRAPHS = {
     "maps that share vectors": _mixed_scales(4, 3),
     "maps of one channel": _mixed_scales(11, 1),
+    "long sums to few channels": chain(
+        1,
+        ("a", _conv("a", 1, 72)),
+        ("b", _conv("b", 72, 13)),
+        ("scaled", ChannelAffine(13, "scaled.scale", "scaled.shift")),
+        ("elu", Elu()),
+        ("c", _conv("c", 13, 4, kernel=5)),
+        ("leave", _conv("leave", 4, 1)),
+    ),
     "a map joined to itself": chain(
         1,
         ("a", _conv("a", 1, 8)),

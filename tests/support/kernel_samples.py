@@ -186,10 +186,24 @@ def _planned(precision: Precision, outputs: int, groups: int = 1, *, split: bool
 
 
 def _narrow(*channels: int, outputs: int, dilation: Triple = (1, 1, 1)) -> Conv:
-    extents = 9, 19, 37
+    extents = 9, 19, 37 if outputs <= 16 else 20
     parts = tuple(view(f"part {number}", extents, count) for number, count in enumerate(channels))
     target = Tensor("target", 1, extents, outputs, "fp16")
     return narrow(parts, target.whole, dilation=dilation)
+
+
+def _narrow_of_many(batch: int = 1) -> Conv:
+    """Return one of five vectors, three steps, whose sum is split among blocks."""
+    extents = 3, 5, 18
+    parts = tuple(view(f"part {number}", extents, 8, batch) for number in range(5))
+    target = Tensor("target", batch, extents, 16, "fp16")
+    return narrow(parts, target.whole, dilation=(1, 2, 1))
+
+
+def _deep_narrow(taps: Triple, dilation: Triple, channels: int, outputs: int) -> Conv:
+    extents = 5, 13, 18
+    target = Tensor("target", 1, extents, outputs, "fp16")
+    return narrow((view("source", extents, channels),), target.whole, taps, dilation)
 
 
 def _narrow_to_patches() -> Conv:
@@ -207,7 +221,11 @@ SAMPLES: Mapping[str, tuple[Conv, ...]] = {
     "convolve_narrow": (
         _narrow(16, outputs=16, dilation=(2, 3, 1)),
         _narrow(8, 8, 8, outputs=8, dilation=(10, 1, 4)),
+        _narrow_of_many(batch=2),
         _narrow_to_patches(),
+        _narrow(40, outputs=24),
+        _deep_narrow((5, 5, 5), (1, 2, 1), 8, 8),
+        _deep_narrow((5, 3, 5), (2, 1, 2), 24, 16),
     ),
     "convolve_patches": (_measuring_first("convolve_patches", 5, (12, 9, 130)),),
     "convolve_patches_wgmma": (

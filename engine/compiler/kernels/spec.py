@@ -68,7 +68,9 @@ class ConvKernel(KernelSpec):
     """A .cu file of a convolution.
 
     launch: returns its grid, shared memory and arguments, whose `struct` and tile are read from the
-    .cu file; the last parameter: address of the moments of its blocks, None without statistics.
+    .cu file; the last parameter: address of the partial sums of its blocks, None without any. These
+    are the moments of statistics, or sums of splits: of so many bytes (`partials`), which a second
+    launch adds (`add`).
 
     A kernel has either `fits` and `pack`, or `replaces_plan`. fits: whether the kernel computes a
     whole layer, with prologue and epilogue; its inputs are what it would read, and its weight is
@@ -87,6 +89,8 @@ class ConvKernel(KernelSpec):
     """
 
     launch: Callable[[Conv, Addresses, GpuProperties, int | None], Launch]
+    partials: Callable[[Conv, GpuProperties], int] = lambda _conv, _gpu: 0
+    add: Callable[[Conv, Addresses, GpuProperties, int], Launch] | None = None
     fits: Fits | None = None
     replaces_plan: Callable[[ConvShape], bool] | None = None
     pack: Callable[[FloatArray, Slots, int], PackedWeight] | None = None

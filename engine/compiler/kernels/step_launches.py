@@ -44,7 +44,9 @@ from .table import kernel_of
 
 
 def scratch_bytes(step: Step, gpu: GpuProperties) -> int:
-    """Return the bytes of the partial sums between the two parts of a step's statistics."""
+    """Return the bytes of the partial sums between two launches: of statistics, or of splits."""
+    if isinstance(step, Conv) and step.statistics is None:
+        return kernel_of(step).partials(step, gpu)
     measured = step.flow.measures
     if measured is None:
         return 0
@@ -71,9 +73,12 @@ def launches(step: Step, at: Addresses, gpu: GpuProperties, scratch: int = 0) ->
     match step:
         case Conv(statistics=measured):
             launch = convolution(step, at, gpu, scratch)
-            if measured is None:
+            if measured is not None:
+                return [launch, conclude(measured, at, scratch, prod(launch.grid[:2]))]
+            add = kernel_of(step).add
+            if add is None or not scratch_bytes(step, gpu):
                 return [launch]
-            return [launch, conclude(measured, at, scratch, prod(launch.grid[:2]))]
+            return [launch, add(step, at, gpu, scratch)]
         case Pack():
             return [pack(step, at)]
         case Statistics():
@@ -92,7 +97,9 @@ def launches(step: Step, at: Addresses, gpu: GpuProperties, scratch: int = 0) ->
 
 def convolution(conv: Conv, at: Addresses, gpu: GpuProperties, scratch: int = 0) -> Launch:
     """Return the kernel of a convolution; scratch: address of its partial sums, if any."""
-    return kernel_of(conv).launch(conv, at, gpu, scratch if conv.statistics else None)
+    kernel = kernel_of(conv)
+    has_partials = conv.statistics or kernel.partials(conv, gpu)
+    return kernel.launch(conv, at, gpu, scratch if has_partials else None)
 
 
 def partial_bytes(step: Step, gpu: GpuProperties) -> int:

@@ -176,7 +176,7 @@ GUARD = ALIGNMENT
 """Bytes of NaN on both sides of everything that a trial may read or write."""
 
 FINGERPRINTS, PARTIALS = "fingerprints", "partial sums"
-"""Names of blocks: fingerprints of results, and statistics that a step computes in its epilogue."""
+"""Names of blocks: fingerprints of results, and partial sums between two launches of a step."""
 
 _NOTED = 1024
 """Most fingerprints of a convolution that fit."""
@@ -213,12 +213,13 @@ def layer_blocks(trial: PlainCounterpart, gpu: GpuProperties) -> Mapping[str, in
     """
     sizes = {**trial.sizes, FINGERPRINTS: 2 * 8 * RUNS, OVERFLOW: 4}
     sizes.update((table.name, table.bytes) for table in trial.tables)
+    partials = scratch_bytes(trial.conv, gpu)
     if measured := trial.measured:
         table = measured.target
         sizes[table.name] = table.bytes
         sizes[COUNTERS] = 4 * table.patches * table.channels
-        sizes[PARTIALS] = max(scratch_bytes(step, gpu) for step in (trial.conv, measured))
-    return sizes
+        partials = max(partials, scratch_bytes(measured, gpu))
+    return {**sizes, PARTIALS: partials} if partials else sizes
 
 
 def bytes_of_trials(lowered: Lowered, workspace: int) -> int:

@@ -19,7 +19,7 @@ from ...network.layers import (
     FloatArray,
     Triple,
 )
-from ..kernels.narrow_layers import MOST_OUTPUTS, fills
+from ..kernels.narrow_layers import MOST_OUTPUTS, pays_off
 from ..steps import IDENTITY, Activation, Conv, as_activation
 from ..tensors import Tensor
 from .builder import ProgramBuilder, in_memory
@@ -94,8 +94,9 @@ def convolve_narrow(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
         epilogue.activation,
         lanes,
     )
-    saves_copies = bool(joined_after) and conv.out_channels < stored
-    if not saves_copies and not fills(wanted, builder.layout.batch, builder.gpu):
+    saves_copies = bool(joined_after) and 2 * conv.out_channels <= stored
+    channels = builder.operand(node.inputs[0]).stored
+    if not saves_copies and not pays_off(wanted, channels, builder.layout.batch, builder.gpu):
         return False
     trained = epilogue.of_weight(builder.weights[conv.weight])
     weight = np.zeros((target.channels, *trained.shape[1:]), np.float32)

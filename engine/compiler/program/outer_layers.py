@@ -10,7 +10,7 @@ from ...network.graph import Node
 from ...network.layers import ONES, ActivationLayer, Conv3d, ConvTranspose3d, Pad, Triple, added
 from .. import weight_layout
 from ..kernels.last_layer import MOST_TAPS, has_wide_kernel
-from ..kernels.narrow_layers import fills
+from ..kernels.narrow_layers import pays_off
 from ..steps import IDENTITY, Activation, Conv, Geometry, Pack, PatchArray, SumTaps, as_activation
 from ..tensors import NUMBER_BYTES, Region
 from .builder import ProgramBuilder, Value
@@ -119,7 +119,8 @@ def lower_to_output(builder: ProgramBuilder, node: Node) -> bool:
                 _convolve_taps(builder, node, conv, value, activation)
             return True
         case Conv3d():
-            if conv.kernel != ONES and not fills(wanted, builder.layout.batch, builder.gpu):
+            channels, batch = builder.operand(name).stored, builder.layout.batch
+            if conv.kernel != ONES and not pays_off(wanted, channels, batch, builder.gpu):
                 return False
             return _append_to_output(builder, conv, wanted, operands_of(builder, name, conv))
         case ConvTranspose3d():

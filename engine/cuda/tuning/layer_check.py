@@ -30,7 +30,12 @@ from ...compiler.kernels.plain import (
     of_one_patch,
     plain_counterpart,
 )
-from ...compiler.kernels.step_launches import block_launches, launches, measured_volume
+from ...compiler.kernels.step_launches import (
+    block_launches,
+    launches,
+    measured_volume,
+    scratch_bytes,
+)
 from ...compiler.program.memory import PARTIALS, layer_blocks
 from ...compiler.steps import Conv, Statistics, Step
 from ...compiler.tensors import COUNTERS, NUMBER_BYTES, PATCHES, TRANSLATED, TensorView
@@ -200,7 +205,7 @@ class _LayerCheck:
 
     def _launches(self, step: Step, *, is_measured: bool) -> tuple[Launch, ...]:
         gpu, at = self._bench.kernels.gpu, self._bench.at
-        partials = at(PARTIALS) if is_measured else 0
+        partials = at(PARTIALS) if scratch_bytes(step, gpu) else 0
         if not self._grid:
             return tuple(launches(step, at, gpu, partials))
         own = block_launches(step, at, gpu, self._grid, BlockRun(0, 1), partials)

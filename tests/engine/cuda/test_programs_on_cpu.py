@@ -36,6 +36,12 @@ def test_unusual_graphs(name: str, precision: Precision) -> None:
     check(random_network(ODD_GRAPHS[name], seed=1), layout)
 
 
+def test_long_sums_to_few_channels_by_their_own_kernel() -> None:
+    """Five splits, and a kernel of 5, which plans compute elsewhere."""
+    layout = Layout(ODD_PATCH, 2, "fp16", matrix_kernels=True)
+    check(random_network(ODD_GRAPHS["long sums to few channels"], seed=1), layout)
+
+
 @pytest.mark.parametrize("precision", LIMITS)
 def test_a_unet_between_cells(precision: Precision) -> None:
     network = random_network(build(UNetSpec(1, 1, width=32, levels=3)), seed=1)

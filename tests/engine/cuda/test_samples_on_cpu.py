@@ -5,20 +5,22 @@ last bit, whatever the order of summation, and a wrong factor, tap or border cha
 """
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.described_gpus import H200
 from support.gpu_on_cpu.kernels import Array, run
-from support.kernel_samples import SAMPLES
+from support.kernel_samples import SAMPLES, narrow, view
 from support.step_interpreter import Memory
 
-from cuda_cyclegan.engine.compiler.kernels.launch import OVERFLOW
+from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
+from cuda_cyclegan.engine.compiler.kernels.launch import OVERFLOW, anywhere
 from cuda_cyclegan.engine.compiler.kernels.step_launches import launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.kernels.table import kernel_of
 from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
-from cuda_cyclegan.engine.compiler.steps import Conv, PatchArray
-from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED
+from cuda_cyclegan.engine.compiler.steps import Activation, Conv, PatchArray
+from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED, Tensor
 from cuda_cyclegan.engine.compiler.weight_layout import (
     PackedWeight,
     encoded,
@@ -58,6 +60,55 @@ def test_a_sample_gives_what_numpy_gives(name: str) -> None:
         np.testing.assert_allclose(outputs[table], expected.tables[table], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_block_of_two_tiles_gives_what_numpy_gives(groups: int) -> None:
+    """The samples have too few blocks for two tiles each on an H200."""
+    extents = 5, 9, 37
+    target = Tensor("target", 1, extents, 8 * groups, "fp16")
+    conv = narrow((view("source", extents, 24),), target.whole, dilation=(2, 1, 3))
+    gpu = replace(H200, multiprocessors=1)
+    [launch] = launches(conv, anywhere, gpu)
+    assert launch.kernel == f"convolve_narrow<{groups}, 3, 2>"
+    expected = memory_of(conv)
+    outputs = run_kernel(conv, expected, gpu)
+    expected.take(conv)
+    np.testing.assert_array_equal(outputs["target"], expected.of(conv.target))
+
+
+@pytest.mark.parametrize("to_patches", [False, True])
+def test_splits_of_unequal_counts_are_added_before_bias_and_activation(to_patches: bool) -> None:
+    """Five steps in splits of three and two, of which some lanes are written."""
+    extents = 3, 5, 18
+    source = view("source", extents, 72)
+    target = Tensor("target", 1, extents, 16, "fp16")
+    conv = replace(
+        narrow((source,), PatchArray(5, extents) if to_patches else target.whole),
+        bias="shift",
+        activation=Activation(0.5),
+        lanes=None if to_patches else (3, 14),
+    )
+    gpu = replace(H200, multiprocessors=4)
+    first, last = launches(conv, anywhere, gpu, 256)
+    assert first.grid == (2, 1, 2)
+    assert last.grid == (-(-3 * 5 * 18 * (8 if conv.outputs > 8 else 4) // 256), 1, 1)
+    expected = memory_of(conv)
+    outputs = run_kernel(conv, expected, gpu)
+    expected.take(conv)
+    if to_patches:
+        np.testing.assert_array_equal(outputs[TRANSLATED], expected.translated)
+        assert outputs[OVERFLOW] == 0
+    else:
+        np.testing.assert_array_equal(outputs["target"], expected.of(conv.target))
+
+
+def test_a_sum_of_splits_that_is_not_finite_is_noted() -> None:
+    extents = 3, 5, 18
+    conv = narrow((view("source", extents, 80),), PatchArray(5, extents))
+    inputs = memory_of(conv)
+    inputs.tensors["source"][0, 1, 2, 3, 70] = np.inf
+    assert run_kernel(conv, inputs)[OVERFLOW] == 1
+
+
 def memory_of(conv: Conv) -> Memory:
     """Return a program of the convolution alone, and all that it reads."""
     random = np.random.default_rng(0)
@@ -73,8 +124,8 @@ def memory_of(conv: Conv) -> Memory:
     layout = Layout(array.extents, conv.batch, conv.precision)
     program = Lowered(layout, H200, (conv,), constants, {conv.weight: weight})
     memory = Memory(program, whole(conv.batch, array.channels, *array.extents), conv.outputs)
-    for view in conv.views:
-        tensor, table = view.source.tensor, view.table
+    for part in conv.views:
+        tensor, table = part.source.tensor, part.table
         values = whole(tensor.batch, *tensor.extents, tensor.channels)
         is_split = tensor.scale is not None
         memory.tensors[tensor.name] = split_fp16_pairs(values, tensor.scale) if is_split else values
@@ -100,12 +151,12 @@ def packed_weight(conv: Conv, weight: FloatArray) -> PackedWeight:
     return packed if conv.source.scale is None else packed.split_fp16(conv.source.scale)
 
 
-def run_kernel(conv: Conv, inputs: Memory) -> dict[str, Array]:
+def run_kernel(conv: Conv, inputs: Memory, gpu: GpuProperties = H200) -> dict[str, Array]:
     """Return what the launches of a convolution write, of inputs as a GPU stores them."""
     stored = {PATCHES: encoded(inputs.patches, "fp32"), **dict(inputs.lowered.encoded_constants())}
     stored |= {name: encoded(table, "fp32") for name, table in inputs.tables.items()}
-    for view in conv.views:
-        tensor = view.source.tensor
+    for part in conv.views:
+        tensor = part.source.tensor
         stored[tensor.name] = encoded(inputs.tensors[tensor.name], tensor.precision)
     outputs: dict[str, Array] = {}
     if conv.translated:
@@ -118,7 +169,7 @@ def run_kernel(conv: Conv, inputs: Memory) -> dict[str, Array]:
         table = conv.statistics.target
         outputs[table.name] = np.full((2, table.patches, table.channels), np.nan, np.float32)
     memory = {name: np.frombuffer(content, np.uint8) for name, content in stored.items()} | outputs
-    scratch = np.full(scratch_bytes(conv, H200) // 4, np.nan, np.float32)
-    for launch in launches(conv, lambda name: memory[name].ctypes.data, H200, scratch.ctypes.data):
+    scratch = np.full(scratch_bytes(conv, gpu) // 4, np.nan, np.float32)
+    for launch in launches(conv, lambda name: memory[name].ctypes.data, gpu, scratch.ctypes.data):
         run(launch, conv.precision)
     return outputs

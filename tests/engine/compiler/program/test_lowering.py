@@ -619,3 +619,103 @@ def test_a_layer_of_few_channels_is_left_to_cudnn_if_it_does_not_fill_the_gpu():
 
     assert found(64, 1) == found(32, 3) == ["b", "c"]
     assert found(32, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("edges", "inputs", "splits"),
+    [
+        ((4, 4, 4), 64, 4),
+        ((16, 16, 16), 56, None),
+        ((16, 16, 16), 64, 4),
+        ((16, 16, 16), 160, 10),
+        ((16, 16, 16), 336, 21),
+        ((32, 32, 32), 16, None),  # measured: slower than cuDNN
+        ((32, 32, 32), 56, None),
+        ((32, 32, 32), 64, 4),
+        ((32, 32, 32), 192, 4),
+        ((32, 32, 48), 64, 1),  # the partial sums would cost more than they save
+        ((64, 64, 64), 192, 1),
+        ((64, 64, 64), 512, 1),
+        ((64, 64, 64), 520, None),  # more vectors than a kernel gets
+    ],
+)
+def test_a_small_map_of_many_channels_has_its_sum_split(edges, inputs, splits):
+    """DenseVoxelNet has 12 outputs from 160 channels and more at 16^3, and fewer at 32^3;
+    SkipDenseNet3D has 16 outputs from 64 channels down to 4^3.
+    """
+    layers = chain(
+        1,
+        ("wide", _plain(1, inputs, "wide")),
+        ("few", _plain(inputs, 12, "few")),
+        ("last", Conv3d(12, 1, (1, 1, 1), "last.weight")),
+    )
+    layout = Layout(edges, 1, "fp16", matrix_kernels=True)
+    found = computed_by(lower(random_network(layers, 1), layout, H200).steps, "convolve_narrow")
+    made = [launches(step, anywhere, H200) for step in found if step.layer == "few"]
+    if splits is None:
+        assert made == []
+        return
+    [(first, *added)] = made
+    assert first.arguments.splits == splits
+    tiles = 2 if edges == (64, 64, 64) else 1
+    assert first.kernel == f"convolve_narrow<2, 3, {tiles}>"
+    assert [launch.kernel for launch in added] == (["add_splits<2>"] if splits > 1 else [])
+
+
+def test_a_map_without_a_free_lane_for_another_is_no_reason_for_a_kernel():
+    """Two maps of 12 channels do not share 16 lanes; two of 4 channels share 8."""
+
+    def found(channels: int) -> list[str]:
+        nodes = (
+            Node("a", _plain(1, 32, "a"), (INPUT,)),
+            Node("b", _plain(32, channels, "b"), ("a",)),
+            Node("c", _plain(32, channels, "c"), ("a",)),
+            Node("joined", Concat(), ("b", "c")),
+            Node("last", Conv3d(2 * channels, 1, (1, 1, 1), "last.weight"), ("joined",)),
+        )
+        layout = Layout((32, 32, 32), 1, "fp16", matrix_kernels=True)
+        steps = lower(random_network(Graph(1, nodes), 1), layout, H200).steps
+        narrow = computed_by(steps, "convolve_narrow")
+        return [step.layer for step in narrow if step.translated is None]
+
+    assert found(12) == []
+    assert found(4) == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kernels"), [(24, ["convolve_narrow<3, 3, 1>"]), (25, [])], ids=["24", "25"]
+)
+def test_a_layer_of_three_groups_has_a_custom_kernel(outputs, kernels):
+    """DCSRN has 24 outputs from 48 channels and more; of 25, 32 are stored."""
+    layers = chain(
+        1,
+        ("wide", _plain(1, 48, "wide")),
+        ("few", _plain(48, outputs, "few")),
+        ("last", Conv3d(outputs, 1, (1, 1, 1), "last.weight")),
+    )
+    layout = Layout((64, 64, 64), 1, "fp16", matrix_kernels=True)
+    steps = lower(random_network(layers, 1), layout, H200).steps
+    found = computed_by(steps, "convolve_narrow")
+    assert [one.kernel for step in found for one in launches(step, anywhere, H200)] == kernels
+
+
+@pytest.mark.parametrize(
+    ("outputs", "edge", "instance"),
+    [(8, 64, "1, 5, 1"), (16, 64, "2, 5, 1"), (8, 32, "1, 5, 1")],
+)
+def test_a_kernel_of_5_to_few_channels_has_a_custom_kernel(outputs, edge, instance):
+    """The last block of a V-Net has 8 outputs, as stored."""
+    wide = Conv3d(32, outputs, (5, 5, 5), "wide.weight", padding=(2, 2, 2))
+    layers = chain(
+        1,
+        ("a", _plain(1, 32, "a")),
+        ("wide", wide),
+        ("last", Conv3d(outputs, 1, (1, 1, 1), "last.weight")),
+    )
+    layout = Layout((edge, edge, edge), 1, "fp16", matrix_kernels=True)
+    steps = lower(random_network(layers, 1), layout, H200).steps
+    [step] = computed_by(steps, "convolve_narrow")
+    assert step.layer == "wide"
+    [launch] = launches(step, anywhere, H200)
+    assert launch.kernel == f"convolve_narrow<{instance}>"
+    assert H200.resident_blocks(launch.shared) >= 2

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 from support.described_gpus import H200
-from support.gpu_networks import ODD_GRAPHS, random_network
+from support.gpu_networks import ODD_GRAPHS, chain, random_network
 from support.step_interpreter import interpret
 
 from cuda_cyclegan.engine.compiler.kernels.step_launches import launches, measuring_blocks
@@ -18,6 +18,7 @@ from cuda_cyclegan.engine.compiler.steps import Conv, Normalise, Pointwise, is_p
 from cuda_cyclegan.engine.compiler.tensors import PATCHES
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import Conv3d
 
 RESNET = ResNetSpec(1, 1, width=16, blocks=2)
 
@@ -28,6 +29,13 @@ def compiled(spec=RESNET, patch=(16, 24, 32), batch=1, gpu=H200, **choices):
     steps = enumerate(lowered.steps)
     workspaces = {index: 1000 for index, step in steps if is_planned(step)}
     return lowered, plan_memory(lowered, (1, 1), workspaces)
+
+
+def assert_apart(plan, sizes):
+    """Assert that blocks of these sizes, by their names, do not overlap."""
+    spans = sorted((plan.offsets[name], size) for name, size in sizes.items())
+    for (start, size), (following_start, _) in pairwise([*spans, (plan.bytes, 0)]):
+        assert start + size <= following_start
 
 
 @pytest.mark.parametrize("matrix_kernels", [False, True])
@@ -41,6 +49,26 @@ def test_every_launch_finds_its_memory(spec, matrix_kernels):
             assert 0 < launch.block[0] * launch.block[1] * launch.block[2] <= 1024
             alone = H200.shared_of_a_lone_block
             assert launch.shared <= (alone if launch.cooperative else 99 << 10)
+
+
+def test_a_sum_that_is_split_has_memory_for_its_partial_sums():
+    """Twelve splits of 192 channels, of 16 outputs in float each."""
+    wide = Conv3d(1, 192, (3, 3, 3), "wide.weight", padding=(1, 1, 1))
+    few = Conv3d(192, 16, (3, 3, 3), "few.weight", padding=(1, 1, 1))
+    last = Conv3d(16, 1, (1, 1, 1), "last.weight")
+    network = random_network(chain(1, ("wide", wide), ("few", few), ("last", last)), 0)
+    layout = Layout((16, 16, 16), 1, "fp16", matrix_kernels=True)
+    lowered = lower(network, layout, H200)
+    plan = plan_memory(lowered, (1, 1), {})
+    steps = enumerate(lowered.steps)
+    [(index, step)] = [(i, s) for i, s in steps if isinstance(s, Conv) and s.layer == "few"]
+    sizes = {
+        step.source.name: step.source.bytes,
+        step.target.name: step.target.bytes,
+        step.weight: lowered.weights[step.weight].size * 2,
+        scratch_name(index): 12 * 16**3 * 16 * 4,
+    }
+    assert_apart(plan, sizes)
 
 
 def test_a_first_layer_that_measures_has_memory_for_it():
@@ -61,9 +89,7 @@ def test_a_first_layer_that_measures_has_memory_for_it():
         first.weight: lowered.weights[first.weight].size * 2,
         scratch_name(0): 2 * blocks * 32 * 12,
     }
-    spans = sorted((plan.offsets[name], size) for name, size in sizes.items())
-    for (start, size), (following_start, _) in pairwise(spans):
-        assert start + size <= following_start
+    assert_apart(plan, sizes)
 
 
 def test_a_pass_that_keeps_the_shape_works_in_place():
