@@ -93,6 +93,12 @@ def by_planes(parts: tuple[ActivatedView, ...], target: Tensor, stride: int = 1)
     return Conv("conv", kernel, geometry, parts, target.whole, "weight")
 
 
+def five_planes(parts: tuple[ActivatedView, ...], target: Tensor) -> Conv:
+    """Return a convolution of kernel 5^3 and padding 2."""
+    geometry = Geometry((5, 5, 5), before=(2, 2, 2), after=(2, 2, 2))
+    return Conv("conv", "convolve_five_planes", geometry, parts, target.whole, "weight")
+
+
 def doubling(source: ActivatedView, target: TensorView) -> Conv:
     """A transposed convolution to cells, with a kernel of 3^3."""
     one = (1, 1, 1)
@@ -165,6 +171,11 @@ def _by_planes(*channels: int) -> Conv:
     return with_statistics(by_planes(parts, Tensor("target", 1, extents, 32, "fp16")))
 
 
+def _five_planes(*channels: int, extents: Triple) -> Conv:
+    parts = tuple(view(f"part {number}", extents, count) for number, count in enumerate(channels))
+    return five_planes(parts, Tensor("target", 1, extents, 32, "fp16"))
+
+
 def _halving() -> Conv:
     target = Tensor("target", 1, (2, 17, 9), 64, "fp16")
     return with_statistics(by_planes((view("source", (3, 33, 17), 32),), target, stride=2))
@@ -218,6 +229,10 @@ SAMPLES: Mapping[str, tuple[Conv, ...]] = {
     "convolve": (_planned("fp16", 32), _planned("fp32", 128)),
     "convolve_by_planes": (_by_planes(32), _by_planes(32, 32)),
     "convolve_depthwise": (_planned("fp16", 64, groups=64),),
+    "convolve_five_planes": (
+        _five_planes(32, extents=(7, 9, 33)),
+        _five_planes(32, 32, extents=(2, 3, 5)),
+    ),
     "convolve_narrow": (
         _narrow(16, outputs=16, dilation=(2, 3, 1)),
         _narrow(8, 8, 8, outputs=8, dilation=(10, 1, 4)),

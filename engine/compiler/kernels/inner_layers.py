@@ -1,4 +1,4 @@
-"""Kernels of inner layers: 3^3 convolutions, which loop over the planes of their input, and
+"""Kernels of inner layers: 3^3 and 5^3 convolutions, which loop over the planes of their input, and
 transposed convolutions of stride 2, whose output is space-to-depth cells of 2^3 voxels.
 """
 
@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from ...network.layers import ONES, TWOS, FloatArray, Triple
+from ...network.layers import ONES, TWOS, FloatArray, Triple, triple
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, most_of, structure
 from ..steps import IDENTITY, Conv, Geometry
@@ -28,9 +28,10 @@ from .spec import HALF, ConvKernel
 _PLANE_RINGS = {32: 6, 64: 5}
 """Tiles in the shared memory of convolve_by_planes.cu, by the channels that it reads."""
 
-_BEGINNING, _BEGINNING_OF_STRIDED = 2.3, 1.2
+_BEGINNING, _BEGINNING_OF_FIVE, _BEGINNING_OF_STRIDED = 2.3, 1.0, 1.2
 """Fixed cost of a depth loop, in planes; convolve_by_planes.cu begins with the halo of the loop's
-ends and with latency.
+ends and with latency. In that of convolve_five_planes.cu, products with fewer planes are less
+efficient; the number is a guess.
 """
 _STRIDED_CHANNELS = 32
 """Input channels of convolve_strided.cu. For 64 or 128 channels with stride 2, cuDNN and a pass
@@ -47,29 +48,44 @@ _CELL_OUTPUTS = (32, 64)
 _WORTH = 0.72  # share of the cells that tiles compute which the target needs, for the kernel to pay
 
 
-def _is_by_planes(conv: Conv, source: str, stride: Triple) -> bool:
-    """Return whether a convolution meets the conditions that both 3^3 kernels share."""
+_THREE, _FIVE = (3, 3, 3), (5, 5, 5)
+
+
+def _is_by_planes(conv: Conv, source: str, kernel: Triple, stride: Triple) -> bool:
+    """Return whether a convolution meets the conditions that all of these kernels share."""
+    border = triple(edge // 2 for edge in kernel)
     return (
         bool(conv.views)
         and isinstance(conv.output, TensorView)
         and conv.output.is_whole
-        and conv.geometry == Geometry((3, 3, 3), stride, ONES, ONES)
+        and conv.geometry == Geometry(kernel, stride, border, border)
         and conv.outputs % constants(f"{source}.cu")["OUTPUTS"] == 0
     )
 
 
 def _fits_planes(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
     return (
-        _is_by_planes(conv, "convolve_by_planes", ONES)
+        _is_by_planes(conv, "convolve_by_planes", _THREE, ONES)
         and conv.channels in _PLANE_RINGS
-        and len(conv.views) <= most_of("convolve_by_planes.cu", "ConvolveByPlanes", "parts")
+        and _are_parts(conv)
+    )
+
+
+def _fits_five_planes(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
+    return _is_by_planes(conv, "convolve_five_planes", _FIVE, ONES) and _are_parts(conv)
+
+
+def _are_parts(conv: Conv) -> bool:
+    """Return whether a kernel that normalises its input can read all views."""
+    return (
+        len(conv.views) <= most_of("convolve_by_planes.cu", "ConvolveByPlanes", "parts")
         and all(part.source.channels % 32 == 0 for part in conv.views)
         and all(part.activation.slope <= 1 for part in conv.views)
     )
 
 
 def _fits_strided(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
-    if not _is_by_planes(conv, "convolve_strided", TWOS) or len(conv.views) != 1:
+    if not _is_by_planes(conv, "convolve_strided", _THREE, TWOS) or len(conv.views) != 1:
         return False
     [part] = conv.views
     is_read = part.source.is_whole and 0 <= part.activation.slope <= 1
@@ -91,6 +107,24 @@ def _pack_planes(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
         filled[:, slot_index(slots)] = weight[:, :, ::-1]
         split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8, 3, 3, 3)
         return split.transpose(0, 4, 8, 9, 5, 7, 2, 1, 3, 6).reshape(shape)
+
+    return PackedWeight(weight, shape, packed)
+
+
+def _pack_five_planes(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
+    """[K, C, 5, 5, 5] -> [K / 32, source / 32, 5, 2, 5, 2, 160, 8]: second operands of m64n160k16.
+
+    For 32 outputs and 32 channels, for each tap along W, 16 channels and each tap along H: the
+    channels, and for them the columns, in the order of `_pack_planes`.
+    """
+    outputs = weight.shape[0]
+    shape = outputs // 32, source // 32, 5, 2, 5, 2, 160, 8
+
+    def packed(weight: WeightArray) -> WeightArray:
+        filled = np.zeros((outputs, source, *_FIVE), weight.dtype)
+        filled[:, slot_index(slots)] = weight[:, :, ::-1]
+        split = filled.reshape(-1, 4, 4, 2, source // 32, 2, 2, 8, *_FIVE)
+        return split.transpose(0, 4, 10, 5, 9, 6, 8, 2, 1, 3, 7).reshape(shape)
 
     return PackedWeight(weight, shape, packed)
 
@@ -143,6 +177,27 @@ def _launch_planes(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int 
 
 def _planes_instance(channels: int) -> str:
     return f"convolve_by_planes<{channels // 32}, {_PLANE_RINGS[channels]}>"
+
+
+def _launch_five_planes(
+    conv: Conv, at: Addresses, gpu: GpuProperties, _partials: int | None
+) -> Launch:
+    name = "convolve_five_planes"
+    tile = constants(f"{name}.cu")
+    grid, planes = _plane_loops(conv, name, _BEGINNING_OF_FIVE, gpu)
+    values = structure(f"{name}.cu", "ConvolveFivePlanes")(
+        parts=tuple(part_of(part, at) for part in conv.views),
+        weights=at(conv.weight),
+        target=at(conv.target.name),
+        target_strides=strides_of(conv.target),
+        extents=conv.target.extents,
+        outputs=conv.outputs,
+        channels=conv.channels,
+        planes=planes,
+    )
+    boxes, stages = tile["BOXES"], tile["STAGES"]
+    shared = boxes * tile["BOX"] + stages * tile["STAGE"] + 2 * (boxes + stages) * BARRIER_BYTES
+    return Launch(name, name, grid, (tile["THREADS"], 1, 1), shared, values)
 
 
 def _launch_strided(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
@@ -302,6 +357,15 @@ KERNELS = (
         fits=_fits_planes,
         pack=_pack_planes,
         measures=True,
+        forms=("plain",),
+    ),
+    ConvKernel(
+        "convolve_five_planes",
+        precisions=HALF,
+        needs_wgmma=True,
+        launch=_launch_five_planes,
+        fits=_fits_five_planes,
+        pack=_pack_five_planes,
         forms=("plain",),
     ),
     ConvKernel(

@@ -72,6 +72,8 @@ __device__ __forceinline__ void fence_operand(float (&sums)[COUNT]) {
 #define NAMES_52 NAMES_48 ", %48, %49, %50, %51"
 #define NAMES_64 NAMES_52 ", %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define NAMES_68 NAMES_64 ", %64, %65, %66, %67"
+#define NAMES_80 \
+    NAMES_68 ", %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #define SUMS_16 FOUR(0), FOUR(4), FOUR(8), FOUR(12)
 #define SUMS_32 SUMS_16, FOUR(16), FOUR(20), FOUR(24), FOUR(28)
 #define SUMS_36 SUMS_32, FOUR(32)
@@ -79,6 +81,7 @@ __device__ __forceinline__ void fence_operand(float (&sums)[COUNT]) {
 #define SUMS_52 SUMS_48, FOUR(48)
 #define SUMS_64 SUMS_52, FOUR(52), FOUR(56), FOUR(60)
 #define SUMS_68 SUMS_64, FOUR(64)
+#define SUMS_80 SUMS_68, FOUR(68), FOUR(72), FOUR(76)
 #define PRODUCT_32 \
     asm volatile( \
         "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n32k16." KINDS " {" \
@@ -103,6 +106,12 @@ __device__ __forceinline__ void fence_operand(float (&sums)[COUNT]) {
         NAMES_64 "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;}" \
         : SUMS_64 \
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));
+#define SHARED_PRODUCT_160 \
+    asm volatile( \
+        "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n160k16." KINDS " {" \
+        NAMES_80 "}, %80, %81, p, 1, 1, 0, 0;}" \
+        : SUMS_80 \
+        : "l"(a), "l"(b));
 #define SHARED_PRODUCT_128 \
     asm volatile( \
         "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n128k16." KINDS " {" \
@@ -114,6 +123,18 @@ __device__ __forceinline__ void fence_operand(float (&sums)[COUNT]) {
         "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n96k16." KINDS " {" \
         NAMES_48 "}, %48, %49, p, 1, 1, 0, 0;}" \
         : SUMS_48 \
+        : "l"(a), "l"(b));
+#define SHARED_PRODUCT_64 \
+    asm volatile( \
+        "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n64k16." KINDS " {" \
+        NAMES_32 "}, %32, %33, p, 1, 1, 0, 0;}" \
+        : SUMS_32 \
+        : "l"(a), "l"(b));
+#define SHARED_PRODUCT_32 \
+    asm volatile( \
+        "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n32k16." KINDS " {" \
+        NAMES_16 "}, %16, %17, p, 1, 1, 0, 0;}" \
+        : SUMS_16 \
         : "l"(a), "l"(b));
 #define PRODUCT_72 \
     asm volatile( \
@@ -158,10 +179,16 @@ template <int COUNT>
 __device__ __forceinline__ void multiply_add(
     float (&sums)[COUNT], unsigned long long a, unsigned long long b
 ) {
-    if constexpr (COUNT == 64) {
+    if constexpr (COUNT == 80) {
+        SHARED_PRODUCT_160
+    } else if constexpr (COUNT == 64) {
         SHARED_PRODUCT_128
     } else if constexpr (COUNT == 48) {
         SHARED_PRODUCT_96
+    } else if constexpr (COUNT == 32) {
+        SHARED_PRODUCT_64
+    } else if constexpr (COUNT == 16) {
+        SHARED_PRODUCT_32
     } else if constexpr (COUNT == 36) {
         PRODUCT_72
     } else if constexpr (COUNT == 52) {

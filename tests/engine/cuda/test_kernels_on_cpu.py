@@ -13,6 +13,7 @@ from support.kernel_samples import (
     by_planes,
     doubling,
     first_layer,
+    five_planes,
     last_of_voxels,
     last_transposed,
     packed,
@@ -235,8 +236,55 @@ def test_transposed_convolution_to_cells_and_its_statistics(batch, channels, out
 def test_convolution_by_planes_and_its_statistics(
     batch, channels, outputs, extents, shuffled, planes
 ):
-    """Numbers of which fp16 holds all that comes of them, so that nothing rounds."""
     random = np.random.default_rng(0)
+    memory, parts, activated = parts_of_planes(random, batch, channels, extents, shuffled)
+    weight = random.integers(-1, 2, (outputs, sum(channels), 3, 3, 3)).astype(np.float32)
+    target = Tensor("target", batch, extents, outputs, "fp16")
+    table = AffineTable("table", batch, outputs)
+    statistics = Statistics(TensorView(target, extents), table, 1e-5, "scale", None)
+    step = replace(by_planes(parts, target), statistics=statistics)
+    gpu = gpu_of_walks(step, planes)
+    memory |= {
+        "weight": packed(step, weight).astype(np.float16),
+        "target": np.full((batch, *extents, outputs), np.nan, np.float16),
+        "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
+        "table": np.full((2, batch, outputs), np.nan, np.float32),
+    }
+    run(step, memory, gpu)
+    wanted = convolved(activated, weight)
+    assert np.array_equal(memory["target"].astype(np.float32), wanted)
+    assert_measured(memory, wanted)
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "outputs", "extents", "shuffled", "planes"),
+    [
+        (1, (32,), 32, (9, 9, 37), False, 9),
+        (2, (32,), 64, (3, 16, 8), False, 1),
+        (1, (32,), 32, (7, 8, 7), False, 7),
+        (1, (32, 32), 32, (4, 6, 34), True, 4),
+        (1, (96,), 32, (2, 9, 5), False, 2),
+        (1, (64, 32), 32, (3, 5, 9), False, 1),
+    ],
+)
+def test_convolution_by_five_planes(batch, channels, outputs, extents, shuffled, planes):
+    random = np.random.default_rng(0)
+    memory, parts, activated = parts_of_planes(random, batch, channels, extents, shuffled)
+    weight = random.integers(-1, 2, (outputs, sum(channels), 5, 5, 5)).astype(np.float32)
+    step = five_planes(parts, Tensor("target", batch, extents, outputs, "fp16"))
+    memory |= {
+        "weight": packed(step, weight).astype(np.float16),
+        "target": np.full((batch, *extents, outputs), np.nan, np.float16),
+    }
+    run(step, memory, gpu_of_walks(step, planes))
+    assert np.array_equal(memory["target"].astype(np.float32), convolved(activated, weight))
+
+
+def parts_of_planes(random, batch, channels, extents, shuffled):
+    """Return memory with views, the views, and what they are once activated.
+
+    Numbers of which fp16 holds all that comes of them, so that nothing rounds.
+    """
     memory, parts, activated = {}, [], []
     for number, count in enumerate(channels):
         values = random.integers(-3, 4, (batch, *extents, count)).astype(np.float16)
@@ -256,22 +304,7 @@ def test_convolution_by_planes_and_its_statistics(
             made = np.abs(made)
         parts.append(ActivatedView(view or TensorView(tensor, extents), table, Activation(slope)))
         activated.append(made)
-    weight = random.integers(-1, 2, (outputs, sum(channels), 3, 3, 3)).astype(np.float32)
-    target = Tensor("target", batch, extents, outputs, "fp16")
-    table = AffineTable("table", batch, outputs)
-    statistics = Statistics(TensorView(target, extents), table, 1e-5, "scale", None)
-    step = replace(by_planes(tuple(parts), target), statistics=statistics)
-    gpu = gpu_of_walks(step, planes)
-    memory |= {
-        "weight": packed(step, weight).astype(np.float16),
-        "target": np.full((batch, *extents, outputs), np.nan, np.float16),
-        "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
-        "table": np.full((2, batch, outputs), np.nan, np.float32),
-    }
-    run(step, memory, gpu)
-    wanted = convolved(np.concatenate(activated, -1), weight)
-    assert np.array_equal(memory["target"].astype(np.float32), wanted)
-    assert_measured(memory, wanted)
+    return memory, tuple(parts), np.concatenate(activated, -1)
 
 
 @pytest.mark.parametrize(
@@ -331,13 +364,13 @@ def planes_of_a_walk(step, gpu):
 
 
 def convolved(values, weight, stride=1):
-    """Return the convolution with zeros around: each tap leads from voxel stride * i + tap - 1 to
-    voxel i.
+    """Return the convolution with zeros around: each tap leads from voxel stride * i + tap - edge
+    // 2 to voxel i.
     """
-    extents = values.shape[1:4]
-    padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
+    edge, extents = weight.shape[-1], values.shape[1:4]
+    padded = np.pad(values, [(0, 0), *[(edge // 2, edge // 2)] * 3, (0, 0)])
     made = 0.0
-    for taps in product(range(3), repeat=3):
+    for taps in product(range(edge), repeat=3):
         each = (slice(i, i + extent, stride) for i, extent in zip(taps, extents, strict=True))
         made = made + padded[:, *each] @ weight[:, :, *taps].T
     return made

@@ -407,10 +407,25 @@ def graph_of_planes(activation) -> Graph:
     return Graph(1, nodes)
 
 
+def graph_of_five_planes(activation) -> Graph:
+    """A 5^3 convolution of 32 channels, and one of 96 that are two maps."""
+    nodes = (
+        Node("first", _plain(1, 32, "first"), (INPUT,)),
+        Node("norm", InstanceNorm(32), ("first",)),
+        Node("bent", activation, ("norm",)),
+        Node("conv", Conv3d(32, 64, (5, 5, 5), "conv.weight", padding=(2, 2, 2)), ("bent",)),
+        Node("both", Concat(), ("bent", "conv")),
+        Node("next", Conv3d(96, 32, (5, 5, 5), "next.weight", padding=(2, 2, 2)), ("both",)),
+        Node("last", Conv3d(32, 1, (3, 3, 3), "last.weight", padding=(1, 1, 1)), ("next",)),
+    )
+    return Graph(1, nodes)
+
+
 SMALL: Triple = (16, 16, 96)
 OF_KERNELS: dict[str, tuple[Graph, GpuProperties]] = {
     "warpgroups": (build(ResNetSpec(1, 1, 32, 0, downsamplings=1)), H200),
     "planes": (graph_of_planes(Relu()), H200),
+    "five planes": (graph_of_five_planes(Relu()), H200),
     "mma": (build(ResNetSpec(1, 1, 32, 0, downsamplings=1)), B200),
     "U-Net": (build(UNetSpec(1, 1, 32, 3)), H200),
     "narrow": (ODD_GRAPHS["maps of one channel"], H200),
@@ -466,6 +481,21 @@ def test_convolutions_by_planes_agree(activation, is_activated, batch):
     assert found["second"].statistics is not None
     check(graph, patch, batch, matrix_kernels=True, wgmma=True)
     check(graph, patch, batch, matrix_kernels=True, wgmma=True, forms={"third": "plain"})
+
+
+@pytest.mark.parametrize(
+    ("activation", "is_activated"), [(LeakyRelu(0.1), True), (Elu(1.0), False)]
+)
+def test_convolutions_of_five_planes_agree(activation, is_activated):
+    graph, patch = graph_of_five_planes(activation), (4, 6, 8)
+    layout = Layout(patch, 2, "fp16", wgmma=True)
+    first, second = computed_by(
+        lower(random_network(graph, 1), layout, H200).steps, "convolve_five_planes"
+    )
+    assert (first.views[0].table is not None) == is_activated
+    assert len(second.views) == 2
+    check(graph, patch, 2, wgmma=True)
+    check(graph, patch, 2, wgmma=True, forms={"next": "plain"})
 
 
 @pytest.mark.parametrize("stride", [1, 2])
