@@ -297,10 +297,8 @@ class Tuner:
         any_will_do = effort == "off" and not self._known(shape).candidates
         with open_bench(gpu.kernels, gpu.stream, sizes, self._budget) as bench:
             trial = _Trial(shape, effort, None, workspace, bench, ConvolutionCheck(bench, shape))
-            if self._is_custom_alone(shape):
-                self._keep(trial, [])  # without plans that an earlier version has kept
-                if tactic := self._custom(trial):
-                    return tactic
+            if self._is_custom_alone(shape) and (tactic := self._custom(trial)):
+                return tactic
             for is_quick in (True, False) if any_will_do else (False,):
                 ready = self._ready.pop((shape, is_quick), None)
                 plans = ready or plans_of(gpu, shape, is_quick=is_quick)
@@ -436,9 +434,9 @@ class Tuner:
         known = self._known(trial.shape)
         if CUSTOM in known.refused:
             return
-        run = self._run_on_bench(trial, CUSTOM_TACTIC)
-        time = trial.bench.time(run, _fastest(known.candidates))
-        self._keep(trial, [*known.candidates, Candidate(CUSTOM, 0, time)])
+        rivals = () if self._is_custom_alone(trial.shape) else known.candidates
+        time = trial.bench.time(self._run_on_bench(trial, CUSTOM_TACTIC), _fastest(rivals))
+        self._keep(trial, [*rivals, Candidate(CUSTOM, 0, time)])
 
     def _keep(self, trial: _Trial, candidates: list[Candidate]) -> None:
         refused = self._known(trial.shape).refused
