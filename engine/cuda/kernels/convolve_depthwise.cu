@@ -6,7 +6,7 @@
 // Bound by fp32 arithmetic, or by bytes where few taps reach a voxel.
 //
 // Instructions for a product in fp16 (read from the machine code for sm_90): 2.0 with a kernel of 3^3,
-// 1.5 with 5^3, 1.4 with 7^3; 3.2 and more with strides, dilation or a gradient.
+// 1.5 with 5^3, 1.4 with 7^3; about 4 with strides, dilation or a gradient.
 //
 // Not measured yet. At a full issue rate of an H200, in fp16: 3^3, 32 channels, 64^3, 14 us (bound by
 // 8 us of arithmetic); 3^3 of stride 2 as a gradient, 64 channels to 63^3, 13 us (bound by 8 us for its
