@@ -103,7 +103,7 @@ SHAPES = {
     "conv_transpose_to_cells": Shape(3, 64, 32, (128, 128, 128), 2, transposed=True),
     "conv_transpose_to_patches": Shape(4, 64, 1, (128, 128, 128), 2, transposed=True),
     "convolve_by_planes": Shape(3, 32, 32),
-    "convolve_depthwise": Shape(7, 64, 64, (64, 64, 64), depthwise=True),
+    "convolve_depthwise": Shape(3, 32, 32, (64, 64, 64), depthwise=True),
     "convolve_five_planes": Shape(5, 32, 32, (64, 64, 64)),
     "convolve_narrow": Shape(3, 32, 8),
     "convolve_patches": Shape(5, 1, 32),
@@ -321,7 +321,7 @@ def left_out(kernel: str) -> Generator[None]:
         ExitStack() as more,
     ):
         if kernel in ("convolve", "convolve_depthwise"):
-            more.enter_context(patch.object(tuner, "_custom_may_be_fastest", lambda _: False))
+            more.enter_context(patch.object(tuner.Tuner, "_measure_custom", lambda *_: None))
         if kernel == "normalise":
             more.enter_context(patch.object(fusion, "_fits", lambda *_: False))
         if kernel == "convolve_split_fp16":

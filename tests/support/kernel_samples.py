@@ -147,6 +147,44 @@ def planned(shape: ConvShape, scale: float | None = None) -> Conv:
     return Conv.of_shape("conv", shape, source, target, "weight")
 
 
+def depthwise(
+    channels: int,
+    kernel: Triple,
+    extents: Triple = (5, 9, 11),
+    stride: Triple = (1, 1, 1),
+    dilation: Triple = (1, 1, 1),
+    *,
+    batch: int = 1,
+    transposed: bool = False,
+    precision: Precision = "fp16",
+) -> Conv:
+    """Return a convolution of each channel by itself, with half of the kernel as its border.
+
+    extents: of the larger tensor.
+    """
+    reach = triple((k - 1) * step for k, step in zip(kernel, dilation, strict=True))
+    before = triple(each // 2 for each in reach)
+    after = triple(each - half for each, half in zip(reach, before, strict=True))
+    strided = triple((extent - 1) // step + 1 for extent, step in zip(extents, stride, strict=True))
+    source, target = (strided, extents) if transposed else (extents, strided)
+    shape = ConvShape(
+        batch,
+        source,
+        channels,
+        target,
+        channels,
+        kernel,
+        stride,
+        before,
+        after,
+        precision,
+        transposed,
+        dilation=dilation,
+        groups=channels,
+    )
+    return planned(shape)
+
+
 def _measuring_first(kernel: str, edge: int, extents: Triple) -> Conv:
     target, origin = Tensor("target", 1, extents, 32, "fp16"), (-(edge // 2),) * 3
     return with_statistics(first_layer(kernel, (edge,) * 3, target, extents, origin))
@@ -228,7 +266,21 @@ SAMPLES: Mapping[str, tuple[Conv, ...]] = {
     "conv_transpose_to_patches": (last_transposed((view("source", (2, 4, 26), 32),)),),
     "convolve": (_planned("fp16", 32), _planned("fp32", 128)),
     "convolve_by_planes": (_by_planes(32), _by_planes(32, 32)),
-    "convolve_depthwise": (_planned("fp16", 64, groups=64),),
+    "convolve_depthwise": (
+        depthwise(64, (3, 3, 3)),
+        depthwise(8, (5, 5, 5), batch=2),
+        depthwise(24, (7, 7, 7), (4, 9, 18)),
+        depthwise(40, (1, 3, 3)),
+        depthwise(40, (3, 3, 1), batch=2),
+        depthwise(4, (3, 1, 7), precision="fp32"),
+        depthwise(8, (3, 3, 6), (2, 5, 9)),
+        depthwise(64, (3, 3, 3), stride=(2, 2, 2)),
+        depthwise(24, (3, 4, 3), dilation=(2, 1, 3)),
+        depthwise(40, (3, 3, 3), stride=(2, 2, 2), transposed=True),
+        depthwise(16, (1, 4, 4), (2, 12, 22), (1, 2, 2), batch=2, transposed=True),
+        depthwise(8, (4, 3, 5), stride=(3, 2, 4), dilation=(2, 4, 3), transposed=True),
+        depthwise(16, (9, 18, 5), stride=(8, 4, 2), transposed=True),
+    ),
     "convolve_five_planes": (
         _five_planes(32, extents=(7, 9, 33)),
         _five_planes(32, 32, extents=(2, 3, 5)),

@@ -76,8 +76,8 @@ class ConvKernel(KernelSpec):
     whole layer, with prologue and epilogue; its inputs are what it would read, and its weight is
     not there yet. It is used wherever it fits, unless one of its `forms` was faster. replaces_plan:
     whether it computes a bare convolution between tensors as a plan of cuDNN does, of this shape;
-    it is used if no plan works, and if it is faster where the tuner times it. Its weight is packed
-    as for cuDNN.
+    it is used if no plan works, if it is faster where the tuner times it, and for a depthwise
+    convolution before any plan. Its weight is packed as for cuDNN.
 
     pack: the layout of its weight, from a weight [K, C, kD, kH, kW] (of a transposed one [C, K,
     ...]), the stored position of each channel C, and how many are stored. has_float_weight: whether

@@ -241,7 +241,8 @@ class Tuner:
         while self._coming:
             shape = next(iter(self._coming))
             is_quick = self._coming.pop(shape) == "off"
-            if (shape, is_quick) in self._ready or self._known(shape).candidates:
+            is_known = (shape, is_quick) in self._ready or self._known(shape).candidates
+            if is_known or self._is_custom_alone(shape):
                 continue
             plans = self._ready[shape, is_quick] = plans_of(self._gpu, shape, is_quick=is_quick)
             if plans is not None:
@@ -282,6 +283,8 @@ class Tuner:
             return None
         if best.name == CUSTOM:
             return CUSTOM_TACTIC
+        if self._is_custom_alone(shape):
+            return None
         alone = named(plans_of(self._gpu, shape, best.name), best.name, workspace)
         return alone or named(plans_of(self._gpu, shape), best.name, workspace)
 
@@ -294,16 +297,27 @@ class Tuner:
         any_will_do = effort == "off" and not self._known(shape).candidates
         with open_bench(gpu.kernels, gpu.stream, sizes, self._budget) as bench:
             trial = _Trial(shape, effort, None, workspace, bench, ConvolutionCheck(bench, shape))
+            if self._is_custom_alone(shape) and (tactic := self._custom(trial)):
+                return tactic
             for is_quick in (True, False) if any_will_do else (False,):
                 ready = self._ready.pop((shape, is_quick), None)
                 plans = ready or plans_of(gpu, shape, is_quick=is_quick)
                 trial = replace(trial, plans=plans)
                 if tactic := self._of_plans(trial, seconds):
                     return tactic
-            self._measure_custom(trial)
-            if tactic := self._verified(trial):
+            if tactic := self._custom(trial):
                 return tactic
         raise self._nothing_right(shape)
+
+    def _is_custom_alone(self, shape: ConvShape) -> bool:
+        """Return whether no plan is tried: those for depthwise convolutions are several times
+        slower (128 channels, 3^3, 16^3, fp16, H200: 65 us), and seconds pass until all are built.
+        """
+        return shape.is_depthwise and CUSTOM not in self._known(shape).refused
+
+    def _custom(self, trial: _Trial) -> Tactic | None:
+        self._measure_custom(trial)
+        return self._verified(trial)
 
     def _of_plans(self, trial: _Trial, seconds: float) -> Tactic | None:
         tactic = self._verified(trial)
@@ -380,7 +394,7 @@ class Tuner:
             if (candidate := self._timed_plan(trial, index, _fastest(found))) is not None:
                 found.append(candidate)
         self._keep(trial, found)
-        if trial.effort != "off" and _custom_may_be_fastest(trial.shape):
+        if trial.effort != "off" and trial.shape.precision == "fp32":  # without Tensor Cores
             self._measure_custom(trial)
         best = self.cache.best(trial.shape, trial.workspace, trial.effort)
         return bool(found) or best is not None
@@ -420,9 +434,9 @@ class Tuner:
         known = self._known(trial.shape)
         if CUSTOM in known.refused:
             return
-        run = self._run_on_bench(trial, CUSTOM_TACTIC)
-        time = trial.bench.time(run, _fastest(known.candidates))
-        self._keep(trial, [*known.candidates, Candidate(CUSTOM, 0, time)])
+        rivals = () if self._is_custom_alone(trial.shape) else known.candidates
+        time = trial.bench.time(self._run_on_bench(trial, CUSTOM_TACTIC), _fastest(rivals))
+        self._keep(trial, [*rivals, Candidate(CUSTOM, 0, time)])
 
     def _keep(self, trial: _Trial, candidates: list[Candidate]) -> None:
         refused = self._known(trial.shape).refused
@@ -452,11 +466,6 @@ def _build_early(plans: ConvolutionPlans, *, is_any: bool) -> None:
     for index in [*distinct(plans).values()][:_QUICK_PLANS]:
         if unless_refused(partial(plans.build, index)) is not None and is_any:
             return
-
-
-def _custom_may_be_fastest(shape: ConvShape) -> bool:
-    """Return whether Tensor Cores do not help: in fp32, and for sums over one channel."""
-    return shape.precision == "fp32" or shape.is_depthwise
 
 
 def _fastest(found: Iterable[Candidate]) -> float:

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from support.described_gpus import H200
 from support.gpu_on_cpu.kernels import Array, run
-from support.kernel_samples import SAMPLES, narrow, view
+from support.kernel_samples import SAMPLES, depthwise, narrow, view
 from support.step_interpreter import Memory
 
 from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.compiler.kernels.launch import OVERFLOW, anywhere
 from cuda_cyclegan.engine.compiler.kernels.step_launches import launches, scratch_bytes
-from cuda_cyclegan.engine.compiler.kernels.table import kernel_of
+from cuda_cyclegan.engine.compiler.kernels.table import KERNELS, kernel_of
 from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
 from cuda_cyclegan.engine.compiler.steps import Activation, Conv, PatchArray
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED, Tensor
@@ -31,6 +31,7 @@ from cuda_cyclegan.engine.compiler.weight_layout import (
 from cuda_cyclegan.engine.network.layers import FloatArray
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+SMALL = replace(H200, multiprocessors=1)
 CONVOLUTIONS = {
     f"{kernel} {number}": conv
     for kernel, samples in SAMPLES.items()
@@ -46,9 +47,42 @@ CONVOLUTIONS = {
     ],
 )
 def test_a_sample_gives_what_numpy_gives(name: str) -> None:
-    conv = CONVOLUTIONS[name]
+    compare(CONVOLUTIONS[name], H200)
+
+
+@pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if "depthwise" in name])
+def test_a_depthwise_sample_gives_the_same_in_large_tiles(name: str) -> None:
+    """Small tensors have large tiles on a GPU that needs few blocks."""
+    compare(CONVOLUTIONS[name], SMALL)
+
+
+MANY_TAPS = (
+    depthwise(8, (48, 64, 1), (2, 3, 4)),
+    depthwise(8, (18, 18, 5), stride=(8, 4, 2), transposed=True),
+)
+"""Depthwise convolutions whose weights are too large for shared memory."""
+
+
+@pytest.mark.parametrize("conv", MANY_TAPS, ids=("forward", "transposed"))
+def test_a_depthwise_convolution_of_many_taps_gives_what_numpy_gives(conv: Conv) -> None:
+    assert [launch.shared for launch in launches(conv, anywhere, H200)] == [0]
+    compare(conv, H200)
+
+
+def test_each_depthwise_kernel_is_tried() -> None:
+    launched = {
+        launch.kernel
+        for conv in (*SAMPLES["convolve_depthwise"], *MANY_TAPS)
+        for gpu in (H200, SMALL)
+        for launch in launches(conv, anywhere, gpu)
+    }
+    assert launched == {*KERNELS["convolve_depthwise"].instances}
+
+
+def compare(conv: Conv, gpu: GpuProperties) -> None:
+    """Compare what a kernel writes with NumPy's results."""
     expected = memory_of(conv)
-    outputs = run_kernel(conv, expected)
+    outputs = run_kernel(conv, expected, gpu)
     expected.take(conv)
     if conv.translated:
         np.testing.assert_array_equal(outputs[TRANSLATED], expected.translated)
@@ -136,18 +170,20 @@ def memory_of(conv: Conv) -> Memory:
 
 def weight_shape(conv: Conv) -> tuple[int, ...]:
     """Return the extents of a weight as a network has it."""
-    inputs = conv.channels // conv.geometry.groups
-    ends = (inputs, conv.outputs) if conv.geometry.transposed else (conv.outputs, inputs)
-    return *ends, *conv.geometry.kernel
+    ends, groups = (conv.outputs, conv.channels), conv.geometry.groups
+    first, second = reversed(ends) if conv.geometry.transposed else ends
+    return first, second // groups, *conv.geometry.kernel
 
 
 def packed_weight(conv: Conv, weight: FloatArray) -> PackedWeight:
     """Return a weight in the layout of its kernel; without one of its own, in that of cuDNN."""
     if pack := kernel_of(conv).pack:
         return pack(weight, range(conv.channels), conv.channels)
-    inputs = conv.channels // conv.geometry.groups
-    layout = transposed if conv.geometry.transposed else forward
-    packed = layout(weight, range(inputs), inputs, conv.outputs)
+    first, second, *_ = weight.shape
+    if conv.geometry.transposed:
+        packed = transposed(weight, range(first), first, second)
+    else:
+        packed = forward(weight, range(second), second, first)
     return packed if conv.source.scale is None else packed.split_fp16(conv.source.scale)
 
 

@@ -40,6 +40,10 @@ struct uint4 {
     unsigned x, y, z, w;
 };
 inline float2 make_float2(float x, float y) { return {x, y}; }
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 typedef _Float16 __half;
@@ -488,7 +492,8 @@ inline void live() {
 // Until it waits or ends.
 JUMPS inline void run(Lane& next) {
     lane = &next, block = next.block, thread = next.thread, blockIdx = next.block->index;
-    threadIdx = {thread % blockDim.x, thread / blockDim.x, 0};
+    const int row = thread / blockDim.x;
+    threadIdx = {thread % blockDim.x, row % blockDim.y, row / blockDim.y};
     if (__builtin_setjmp(scheduler)) return;
     if (next.begun) jump(next.where);
     next.begun = true;
@@ -572,7 +577,7 @@ Outcome launch(void (*kernel)(Arguments), const Arguments& arguments, Place grid
     static std::vector<std::unique_ptr<Shared>> memory;
     called = kernel, with = &arguments, body = [] { called(*with); };
     blockDim = size, gridDim = grid, outcome = {};
-    const int threads = size.x * size.y, blocks = grid.x * grid.y * grid.z;
+    const int threads = size.x * size.y * size.z, blocks = grid.x * grid.y * grid.z;
     const int together = at_once ? blocks : 1;
     grow(lanes, threads * together), grow(memory, together);
     const Stopped stopped;

@@ -15,7 +15,8 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 
 from support.cudnn_stand_in import cudnn_where_there_is_none
 from support.described_gpus import H200
-from support.gpu_on_cpu.memory import used_buffer
+from support.gpu_on_cpu import numpy_kernels
+from support.gpu_on_cpu.memory import array_at, used_buffer
 from support.gpu_on_cpu.numpy_kernels import NumPyKernels
 from support.gpu_on_cpu.plans import Plans
 from support.gpu_on_cpu.streams import Graph, Stream
@@ -39,6 +40,7 @@ with cudnn_where_there_is_none():
     from cuda_cyclegan.engine.cuda.open_gpu import OpenGpu
     from cuda_cyclegan.engine.cuda.tuning import bench, tactics
     from cuda_cyclegan.engine.cuda.tuning.convolution_check import (
+        VERSION,
         ConvolutionCheck,
         gives_the_same_anywhere,
     )
@@ -47,10 +49,8 @@ with cudnn_where_there_is_none():
 ROOM = 1 << 30
 ONE = (1, 1, 1)
 SHAPE = ConvShape(3, (4, 5, 3), 8, (4, 5, 3), 8, (3, 3, 3), ONE, ONE, ONE, "fp16")
-GROUPED = {
-    "each channel by itself": replace(SHAPE, groups=8),
-    "two groups": replace(SHAPE, source_channels=32, target_channels=16, groups=2),
-}
+DEPTHWISE = replace(SHAPE, groups=8)
+GROUPED = replace(SHAPE, source_channels=32, target_channels=16, groups=2)
 
 
 def last_channel_dropped(result):
@@ -153,16 +153,36 @@ def neighbours_group_taken(result):
     result[:] = np.roll(result, result.shape[-1] // 2, axis=-1)
 
 
-@pytest.mark.parametrize("fault", [*FAULTS.values(), neighbours_group_taken])
-@pytest.mark.parametrize("name", GROUPED)
-def test_a_wrong_plan_for_groups_is_struck_out(world, name, fault):
-    shape = GROUPED[name]
-    searches = Searches(world, {"wrong": fault, "right": None}, shape=shape)
-    assert searches.start("off", shape) == "right"
+GROUP_FAULTS = [*FAULTS.values(), neighbours_group_taken]
+
+
+@pytest.mark.parametrize("fault", GROUP_FAULTS)
+def test_a_wrong_plan_for_groups_is_struck_out(world, fault):
+    searches = Searches(world, {"wrong": fault, "right": None}, shape=GROUPED)
+    assert searches.start("off", GROUPED) == "right"
     [sentence] = searches.reported
-    assert f"in {shape.groups} groups" in sentence
-    only_wrong = Searches(world, {"wrong": fault}, shape=shape)
-    assert only_wrong.start("off", shape) == CUSTOM
+    assert "in 2 groups" in sentence
+    only_wrong = Searches(world, {"wrong": fault}, shape=GROUPED)
+    assert only_wrong.start("off", GROUPED) == CUSTOM
+
+
+@pytest.mark.parametrize("fault", GROUP_FAULTS)
+def test_a_wrong_depthwise_kernel_is_replaced_by_a_plan(world, tmp_path, fault):
+    usual, extents = numpy_kernels.convolve, (*DEPTHWISE.target_extents, DEPTHWISE.target_channels)
+
+    def wrong(arguments):
+        usual(arguments)
+        fault(array_at(arguments.target, np.float16, arguments.patches, *extents))
+
+    world[1].setattr(numpy_kernels, "convolve", wrong)
+    searches = Searches(world, {"wrong": fault, "right": None}, tmp_path, DEPTHWISE)
+    assert searches.start("off", DEPTHWISE) == "right"
+    assert [sentence.partition(" gave ")[0] for sentence in searches.reported] == [
+        "The custom kernel",
+        "cuDNN plan wrong",
+    ]
+    world[1].setattr(Tuner, "_found", None)  # nothing is tried again
+    assert searches.start("off", DEPTHWISE) == "right"
 
 
 def launches_of(shape):
@@ -178,15 +198,25 @@ def plan_tensors(shape):
     )
 
 
-def test_the_custom_kernel_of_single_channels_is_measured_beside_the_plans(world, tmp_path):
-    """Matrix units do not help them; here every way takes as long, and the first is kept."""
-    for name, shape in GROUPED.items():
-        searches = Searches(world, {"plan": None}, tmp_path, shape)
-        searches.start("full", shape)
-        kept = [one.name for one in searches.cache.get(key_of(shape)).candidates]
-        [launch] = launches_of(shape)
-        assert custom_kernel(shape).source == launch.source
-        assert kept == (["plan", CUSTOM] if name == "each channel by itself" else ["plan"])
+@pytest.mark.parametrize("effort", ["full", "quick", "off"])
+def test_a_depthwise_convolution_takes_the_custom_kernel_without_a_plan(world, tmp_path, effort):
+    """An earlier version kept the plan that it found faster than its own kernel."""
+    searches = Searches(world, {"plan": None}, tmp_path, DEPTHWISE)
+    earlier = TuningResult("full", 0, (Candidate("plan", 0, 10.0, VERSION),))
+    searches.cache.put(key_of(DEPTHWISE), earlier)
+    assert searches.start(effort, DEPTHWISE) == CUSTOM
+    [kept] = searches.cache.get(key_of(DEPTHWISE)).candidates
+    assert kept.name == CUSTOM
+    assert kept.proof
+    assert searches.plans.runs == 0
+    [launch] = launches_of(DEPTHWISE)
+    assert custom_kernel(DEPTHWISE).source == launch.source
+
+
+def test_other_groups_take_a_plan(world, tmp_path):
+    searches = Searches(world, {"plan": None}, tmp_path, GROUPED)
+    assert searches.start("full", GROUPED) == "plan"
+    assert [one.name for one in searches.cache.get(key_of(GROUPED)).candidates] == ["plan"]
 
 
 @pytest.mark.parametrize("name", FAULTS)

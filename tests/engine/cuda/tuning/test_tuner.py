@@ -1,6 +1,7 @@
 """The search takes what was measured fastest and measures nothing twice; cuDNN is a stand-in."""
 
 import types
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -228,9 +229,9 @@ def checked_layer(search, monkeypatch):
     monkeypatch.setattr(tuner.layer_check, "wrong_step", wrong_step)
     monkeypatch.setattr(tuner, "checked", lambda _steps: [step])
 
-    def check(effort: str):
+    def check(effort: str, shape=SHAPE):
         one = tuner.Tuner(gpu, TuningCache(None, {"card": "none"}), 0, SearchSettings(effort))
-        one.check_layers(types.SimpleNamespace(layout=layout, steps=[SHAPE, SMALL]))
+        one.check_layers(types.SimpleNamespace(layout=layout, steps=[shape, SMALL]))
         return one, built
 
     return check
@@ -242,6 +243,12 @@ def test_a_plan_of_the_first_convolution_is_built_while_a_layer_is_checked(searc
     assert built == [["slow"]]
     assert one.convolutions([SHAPE, SMALL], 1 << 20)[SMALL].name == "slow"
     assert len(plans) == 2
+
+
+def test_no_plan_of_a_depthwise_convolution_is_built_while_a_layer_is_checked(checked_layer):
+    one, built = checked_layer("off", replace(SHAPE, groups=8))
+    assert built == [["slow"]]
+    assert [shape for shape, _ in one._ready] == [SMALL]
 
 
 def test_all_plans_of_a_quick_search_are_built_while_a_layer_is_checked(checked_layer):
