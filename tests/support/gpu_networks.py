@@ -408,6 +408,21 @@ ODD_GRAPHS = {
         ("pad", Pad("reflect", _ONE, (0, 2, 0))),
         ("leave", Conv3d(3, 1, (1, 3, 1), "l.weight")),
     ),
+    "transposed by large strides": chain(
+        1,
+        ("down", Conv3d(1, 12, (2, 4, 4), "d.weight", "d.bias", (2, 4, 4))),
+        ("norm", InstanceNorm(12)),
+        (
+            "few",
+            ConvTranspose3d(
+                12, 3, (4, 6, 9), "f.weight", "f.bias", (2, 4, 4), (1, 1, 3), (0, 0, 1)
+            ),
+        ),
+        ("many", ConvTranspose3d(12, 16, (2, 4, 4), "m.weight", None, (2, 4, 4)), ("norm",)),
+        ("even", InstanceNorm(16)),
+        ("join", Concat(), ("even", "few")),
+        ("leave", _conv("leave", 19, 1)),
+    ),
     "slopes of channels everywhere": chain(
         1,
         ("a", _conv("a", 1, 6)),
