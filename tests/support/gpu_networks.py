@@ -128,7 +128,33 @@ def _mixed_scales(layers: int, growth: int) -> Graph:
     return Graph(1, tuple(nodes))
 
 
+def _joined_list(layers: int) -> Graph:
+    """A dense block, each of whose layers scales the list of all maps before it."""
+    nodes = [Node("a", _conv("a", 1, 8, bias=False), (INPUT,))]
+    joined = "a"
+    for number in range(layers):
+        channels = 8 * (number + 1)
+        affine = ChannelAffine(channels, f"s{number}.scale", f"s{number}.shift")
+        nodes.append(Node(f"s{number}", affine, (joined,)))
+        nodes.append(Node(f"r{number}", Relu(), (f"s{number}",)))
+        conv = _conv(f"c{number}", channels, 8, bias=False)
+        nodes.append(Node(f"c{number}", conv, (f"r{number}",)))
+        nodes.append(Node(f"j{number}", Concat(), (joined, f"c{number}")))
+        joined = f"j{number}"
+    nodes += [
+        Node("small", Pool("mean", _DOUBLE, _DOUBLE), (joined,)),
+        Node("wide", Upsample("trilinear", _DOUBLE), ("small",)),
+        Node("sum", Add(), ("a", "c0")),
+        Node("more", Add(), ("sum", "a")),
+        Node("both", Concat(), ("wide", "sum")),
+        Node("all", Concat(), ("both", "more")),
+        Node("leave", _conv("leave", 8 * layers + 24, 1), ("all",)),
+    ]
+    return Graph(1, tuple(nodes))
+
+
 ODD_GRAPHS = {
+    "list of joined maps": _joined_list(5),
     "maps that share vectors": _mixed_scales(4, 3),
     "maps of one channel": _mixed_scales(11, 1),
     "long sums to few channels": chain(

@@ -128,7 +128,8 @@ class Memory:
             n, d, h, w, c = stored.shape
             stored = voxels_of(stored).reshape(n, 2 * d, 2 * h, 2 * w, c // 8)
         (d, h, w), (ed, eh, ew) = view.origin, view.extents
-        return stored[:, d : d + ed, h : h + eh, w : w + ew]
+        lanes = slice(*view.lanes) if view.lanes else slice(None)
+        return stored[:, d : d + ed, h : h + eh, w : w + ew, lanes]
 
     def scaled(self, values: FloatArray, table: AffineTable | None) -> FloatArray:
         if table is None:
