@@ -67,14 +67,15 @@ class TensorView:
     extents: (D, H, W) of the view. origin: position of its first voxel; not 0 where the tensor has
     a halo. shuffled: whether the tensor is space-to-depth: it holds cells of 2 x 2 x 2 voxels as 8
     groups of channels. Extents, which are even then, and origin count the voxels. lanes: first and
-    end of the channels, None for all; only passes over voxels read some.
+    end of the channels, None for all; only passes over voxels read some. So they are not in `repr`,
+    by which what was measured of convolutions is found again.
     """
 
     tensor: Tensor
     extents: Triple
     origin: Triple = (0, 0, 0)
     shuffled: bool = False
-    lanes: tuple[int, int] | None = None
+    lanes: tuple[int, int] | None = field(default=None, repr=False)
 
     @property
     def channels(self) -> int:

@@ -148,7 +148,8 @@ def phase_channels(conv: ConvTranspose3d, precision: Precision) -> int:
 
 
 def phases_pay(conv: ConvTranspose3d, source: Tensor, target: Triple) -> bool:
-    """Return whether a transposed convolution is cheaper by phases than as the data gradient.
+    """Return whether a transposed convolution is cheaper by phases than as the data gradient, until
+    both are timed on a GPU (`forms`).
 
     The outputs of the gradient are the few channels of the target, which fill a small part of what
     Tensor Cores compute; by phases there are stride^3 times as many. In return the map of all
