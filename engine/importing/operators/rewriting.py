@@ -201,6 +201,26 @@ def _with_ends(conv: ConvTranspose3d, padding: Triple, extra: Triple) -> _Replac
     return _Replacement(2, (replace(conv, padding=padding, output_padding=extra),))
 
 
+def _plain_conv(chain: list[Layer], weights: _Weights) -> _Replacement | None:
+    """Replace a transposed convolution of stride 1 by a plain one, with its taps in reverse."""
+    match chain:
+        case [ConvTranspose3d(stride=(1, 1, 1), output_padding=(0, 0, 0)) as conv, *_]:
+            padding = subtracted(conv.reach, _ONE, conv.padding)
+            if min(padding) < 0:
+                return None
+            ends, each = (conv.in_channels, conv.out_channels), conv.groups
+            taps = weights[conv.weight].reshape(
+                each, ends[0] // each, ends[1] // each, *conv.kernel
+            )
+            forward = taps.swapaxes(1, 2)[..., ::-1, ::-1, ::-1]
+            weight = f"{conv.weight}.forward"
+            weights[weight] = forward.reshape(ends[1], ends[0] // each, *conv.kernel)
+            sizes = _ONE, padding, conv.dilation, each
+            return _Replacement(1, (Conv3d(*ends, conv.kernel, weight, conv.bias, *sizes),))
+        case _:
+            return None
+
+
 def _padded_conv(chain: list[Layer], _: _Weights) -> _Replacement | None:
     match chain:
         case [Conv3d(padding=(0, 0, 0)) as conv, Pad("zero", before, after), *_] if (
@@ -273,5 +293,6 @@ _REWRITINGS: tuple[_Rewriting, ...] = (
     _filter_up,
     _cropped_transposed,
     _padded_transposed,
+    _plain_conv,
     _padded_conv,
 )

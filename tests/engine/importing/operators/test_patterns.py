@@ -319,7 +319,32 @@ def test_ends_of_a_transposed_convolution_of_stride_one(
     transposed = node("ConvTranspose", "a v", "y", auto_pad=side)
     arrays = conv_arrays() | {"v": conv_arrays(4, 1, kernel, "v")["v"]}
     nodes = [node("Conv", "x w w.bias", "a", pads=[1] * 6), transposed]
-    assert "conv_transpose" in kinds(model(nodes, arrays), tmp_path)
+    assert kinds(model(nodes, arrays), tmp_path) == ["conv", "conv", "crop"]
+
+
+@pytest.mark.parametrize(
+    ("pads", "dilations", "groups", "layers"),
+    [
+        ([1, 0, 2], [1, 2, 1], 2, ["conv", "conv"]),
+        ([0, 2, 2], [1, 1, 2], 1, ["conv", "conv"]),
+        ([1, 0, 0], [1, 1, 1], 4, ["conv", "conv"]),
+        ([3, 0, 0], [1, 1, 1], 1, ["conv_transpose", "conv"]),  # cuts more than it adds
+    ],
+)
+def test_a_transposed_convolution_of_stride_one_is_a_plain_one(
+    pads: list[int], dilations: list[int], groups: int, layers: list[str], tmp_path: Path
+) -> None:
+    kernel = (2, 3, 3)
+    reach = [step * (taps - 1) for taps, step in zip(kernel, dilations, strict=True)]
+    ends = [2 * pad - more for pad, more in zip(pads, reach, strict=True)]
+    nodes = [
+        node("ConvTranspose", "a u", "c", pads=[*pads] * 2, dilations=dilations, group=groups),
+        node("Pad", "c ends", "b"),
+    ]
+    weight = np.random.default_rng(0).normal(size=(4, 4 // groups, *kernel)).astype(FLOAT)
+    arrays = ARRAYS | {"u": weight, "ends": np.array([0, 0, *[0] * 3, 0, 0, *ends])}
+    found = kinds(model(ended(*nodes), arrays), tmp_path)
+    assert [kind for kind in found[1:] if kind not in ("crop", "pad")] == layers
 
 
 @pytest.mark.parametrize(
