@@ -8,7 +8,14 @@ from math import prod
 from ..compiler import steps
 from ..compiler.kernels.table import kernel_of
 from ..compiler.steps import Step
-from ..compiler.tensors import NUMBER_BYTES, PATCHES, TRANSLATED, Tensor, TensorView
+from ..compiler.tensors import (
+    NUMBER_BYTES,
+    PATCHES,
+    TRANSLATED,
+    Tensor,
+    TensorView,
+    stored_channels,
+)
 from ..cuda.tuning.cache import CUSTOM
 from ..network.graph import times
 from .measurement import LayerTime
@@ -74,6 +81,10 @@ def work_of(step: Step) -> StepWork:
             read = Tensor(PATCHES, target.batch, (planes, height, width), channels, "fp32")
             text = f"pack, {target.channels}, {times(target.extents)}"
             return StepWork(_layer_of(target), text, read.bytes + target.bytes)
+        case steps.Interleave(source=source, target=target, channels=channels):
+            text = f"phases to voxels, {channels}, {times(target.extents)}"
+            written = replace(target, channels=stored_channels(channels, target.precision))
+            return StepWork(_layer_of(target), text, source.bytes + written.bytes)
         case steps.SumTaps(source=source, channels=channels, extents=extents):
             summed = source.extents[0], *extents[1:]
             output = Tensor(TRANSLATED, source.batch, summed, channels, "fp32")

@@ -23,12 +23,14 @@ _ENCODED_EARLY = 256 << 20
 USUAL_SLAB_BYTES = 112 << 20
 """Bound of the tensors of a slab for which there is enough memory."""
 
-TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "custom"]
-"""Form in which a transposed convolution of stride 2 is lowered.
+TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "phases", "custom"]
+"""Form in which a transposed convolution is lowered.
 
-gradient: as the data gradient of a convolution. subpixel: as a convolution to the 8 voxels of each
-cell of 2^3, some of whose taps are 0. cells: for a kernel of even extents, as a convolution to the
-cells that each pair of its taps leads to; none of its taps is 0. custom: by the custom kernel.
+gradient: as the data gradient of a convolution. subpixel: for stride 2, as a convolution to the 8
+voxels of each cell of 2^3, some of whose taps are 0. cells: for stride 2 and a kernel of even
+extents, as a convolution to the cells that each pair of its taps leads to; none of its taps is 0.
+phases: for any stride, as a convolution to all voxels of each cell, and a pass that moves them.
+custom: by the custom kernel.
 """
 
 

@@ -531,6 +531,29 @@ class Normalise:
 
 
 @dataclass(frozen=True, slots=True)
+class Interleave:
+    """Outputs of all phases of a transposed convolution -> channels of target.
+
+    Target voxel t is phase (t + origin) % stride of cell (t + origin) // stride. Phase (rD, rH, rW)
+    has its `channels` numbers in a cell after those of all phases before it, rW fastest.
+
+    source: cells. first_channel: of the target; up to whole vectors, zeros follow the channels.
+    stride, origin: along D, H and W.
+    """
+
+    source: Tensor
+    target: Tensor
+    stride: Triple
+    origin: Triple
+    channels: int
+    first_channel: int = 0
+
+    @property
+    def flow(self) -> Flow:
+        return Flow((self.source,), (self.target,))
+
+
+@dataclass(frozen=True, slots=True)
 class SumTaps:
     """Convolutions that left the kernel taps of H and W as channels -> translated patches.
 
@@ -593,7 +616,9 @@ class AddPatches:
         return Flow(from_patches=True, to_patches=True)
 
 
-Step: TypeAlias = Pack | Conv | Statistics | Pointwise | Normalise | SumTaps | Unpack | AddPatches
+Step: TypeAlias = (
+    Pack | Conv | Statistics | Pointwise | Normalise | Interleave | SumTaps | Unpack | AddPatches
+)
 
 
 def _if_any(table: AffineTable | None) -> tuple[AffineTable, ...]:

@@ -66,23 +66,30 @@ class TensorView:
 
     extents: (D, H, W) of the view. origin: position of its first voxel; not 0 where the tensor has
     a halo. shuffled: whether the tensor is space-to-depth: it holds cells of 2 x 2 x 2 voxels as 8
-    groups of channels. Extents, which are even then, and origin count the voxels.
+    groups of channels. Extents, which are even then, and origin count the voxels. lanes: first and
+    end of the channels, None for all; only passes over voxels read some. So they are not in `repr`,
+    by which what was measured of convolutions is found again.
     """
 
     tensor: Tensor
     extents: Triple
     origin: Triple = (0, 0, 0)
     shuffled: bool = False
+    lanes: tuple[int, int] | None = field(default=None, repr=False)
 
     @property
     def channels(self) -> int:
         """Stored channels of the view."""
+        if self.lanes is not None:
+            first, end = self.lanes
+            return end - first
         return self.tensor.channels // 8 if self.shuffled else self.tensor.channels
 
     @property
     def is_whole(self) -> bool:
         """Whether the view is the tensor exactly as it is stored in memory."""
-        return not self.shuffled and self.extents == self.tensor.extents
+        is_dense = not self.shuffled and self.lanes is None
+        return is_dense and self.extents == self.tensor.extents
 
 
 @dataclass(frozen=True, slots=True)

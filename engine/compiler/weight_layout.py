@@ -19,6 +19,11 @@ WeightArray: TypeAlias = npt.NDArray[Any]
 Slots: TypeAlias = Sequence[int]
 """Stored position of each channel of a tensor."""
 
+PhaseTaps: TypeAlias = tuple[
+    Sequence[Sequence[int | None]], Sequence[Sequence[int | None]], Sequence[Sequence[int | None]]
+]
+"""Tap that each phase takes from each source voxel, along D, H and W; None for none."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedWeight:
@@ -200,6 +205,34 @@ def cells_as_outputs(weight: FloatArray, slots: Slots, source: int, target: int)
             3, 5, 7, 1, 2, 4, 6, 0
         )
         return filled.reshape(shape)
+
+    return PackedWeight(weight, shape, packed)
+
+
+def phases_as_outputs(
+    weight: FloatArray, taps: PhaseTaps, slots: Slots, source: int, target: int
+) -> PackedWeight:
+    """[in, out, kD, kH, kW] -> [target, k'D, k'H, k'W, source] with outputs (rD, rH, rW, out).
+
+    Those of phase (rD, rH, rW), rW fastest, take the taps of these phases.
+    """
+    channels, outputs, *kernel = weight.shape
+    phases, extents = zip(*((len(axis), len(axis[0])) for axis in taps), strict=True)
+    shape = target, *extents, source
+    places = [
+        np.array([[extent if tap is None else tap for tap in phase] for phase in axis])
+        for extent, axis in zip(kernel, taps, strict=True)
+    ]
+
+    def packed(weight: WeightArray) -> WeightArray:
+        with_zero = np.zeros((*(extent + 1 for extent in kernel), outputs, channels), weight.dtype)
+        with_zero[:-1, :-1, :-1] = weight.transpose(2, 3, 4, 1, 0)
+        filled = np.zeros(shape, weight.dtype)
+        each = filled[: prod(phases) * outputs].reshape(-1, outputs, *extents, source)
+        for group, along in enumerate(product(*places)):
+            taken = with_zero[np.ix_(*along)].transpose(3, 0, 1, 2, 4)
+            each[group][..., slot_index(slots)] = taken
+        return filled
 
     return PackedWeight(weight, shape, packed)
 

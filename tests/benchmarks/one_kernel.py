@@ -50,7 +50,15 @@ from cuda_cyclegan.engine.compiler.kernels.sliding_window import (
 from cuda_cyclegan.engine.compiler.kernels.spec import KernelSpec
 from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
 from cuda_cyclegan.engine.compiler.program import fusion
-from cuda_cyclegan.engine.compiler.steps import IDENTITY, Conv, ConvShape, Pack, Step, Unpack
+from cuda_cyclegan.engine.compiler.steps import (
+    IDENTITY,
+    Conv,
+    ConvShape,
+    Interleave,
+    Pack,
+    Step,
+    Unpack,
+)
 from cuda_cyclegan.engine.compiler.tensors import PATCHES, TRANSLATED, Region, Tensor
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.cuda.driver import Context, Stream
@@ -192,6 +200,15 @@ def _unpacking() -> Iterator[Alone]:
     yield _of_step("unpack 8 channels to 1, 128x128x128", step, sizes)
 
 
+def _interleaving() -> Iterator[Alone]:
+    for channels in (1, 16):
+        cells = Tensor("source", 1, (32, 32, 32), 64 * channels, "fp16")
+        target = Tensor("target", 1, LARGE, max(8, channels), "fp16")
+        step = Interleave(cells, target, FOUR, (0, 0, 0), channels)
+        sizes = {"source": cells.bytes, "target": target.bytes}
+        yield _of_step(f"phases of {channels} channels, stride 4, to 128x128x128", step, sizes)
+
+
 def _of_step(
     operation: str,
     step: Step,
@@ -260,6 +277,7 @@ def _window() -> Iterator[Alone]:
 ALONE = {
     "check": _checks,
     "convolve": _convolution,
+    "interleave": _interleaving,
     "pack": _packing,
     "sliding_window": _window,
     "unpack": _unpacking,

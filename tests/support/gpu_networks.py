@@ -128,7 +128,33 @@ def _mixed_scales(layers: int, growth: int) -> Graph:
     return Graph(1, tuple(nodes))
 
 
+def _joined_list(layers: int) -> Graph:
+    """A dense block, each of whose layers scales the list of all maps before it."""
+    nodes = [Node("a", _conv("a", 1, 8, bias=False), (INPUT,))]
+    joined = "a"
+    for number in range(layers):
+        channels = 8 * (number + 1)
+        affine = ChannelAffine(channels, f"s{number}.scale", f"s{number}.shift")
+        nodes.append(Node(f"s{number}", affine, (joined,)))
+        nodes.append(Node(f"r{number}", Relu(), (f"s{number}",)))
+        conv = _conv(f"c{number}", channels, 8, bias=False)
+        nodes.append(Node(f"c{number}", conv, (f"r{number}",)))
+        nodes.append(Node(f"j{number}", Concat(), (joined, f"c{number}")))
+        joined = f"j{number}"
+    nodes += [
+        Node("small", Pool("mean", _DOUBLE, _DOUBLE), (joined,)),
+        Node("wide", Upsample("trilinear", _DOUBLE), ("small",)),
+        Node("sum", Add(), ("a", "c0")),
+        Node("more", Add(), ("sum", "a")),
+        Node("both", Concat(), ("wide", "sum")),
+        Node("all", Concat(), ("both", "more")),
+        Node("leave", _conv("leave", 8 * layers + 24, 1), ("all",)),
+    ]
+    return Graph(1, tuple(nodes))
+
+
 ODD_GRAPHS = {
+    "list of joined maps": _joined_list(5),
     "maps that share vectors": _mixed_scales(4, 3),
     "maps of one channel": _mixed_scales(11, 1),
     "long sums to few channels": chain(
@@ -407,6 +433,21 @@ ODD_GRAPHS = {
         ("cut", Crop((1, 0, 0), (1, 0, 2))),
         ("pad", Pad("reflect", _ONE, (0, 2, 0))),
         ("leave", Conv3d(3, 1, (1, 3, 1), "l.weight")),
+    ),
+    "transposed by large strides": chain(
+        1,
+        ("down", Conv3d(1, 12, (2, 4, 4), "d.weight", "d.bias", (2, 4, 4))),
+        ("norm", InstanceNorm(12)),
+        (
+            "few",
+            ConvTranspose3d(
+                12, 3, (4, 6, 9), "f.weight", "f.bias", (2, 4, 4), (1, 1, 3), (0, 0, 1)
+            ),
+        ),
+        ("many", ConvTranspose3d(12, 16, (2, 4, 4), "m.weight", None, (2, 4, 4)), ("norm",)),
+        ("even", InstanceNorm(16)),
+        ("join", Concat(), ("even", "few")),
+        ("leave", _conv("leave", 19, 1)),
     ),
     "slopes of channels everywhere": chain(
         1,

@@ -15,6 +15,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     AddPatches,
     Conv,
     Geometry,
+    Interleave,
     Normalise,
     Pack,
     Pointwise,
@@ -23,7 +24,13 @@ from cuda_cyclegan.engine.compiler.steps import (
     SumTaps,
     Unpack,
 )
-from cuda_cyclegan.engine.compiler.tensors import AffineTable, Region, Tensor, TensorView
+from cuda_cyclegan.engine.compiler.tensors import (
+    NUMBER_BYTES,
+    AffineTable,
+    Region,
+    Tensor,
+    TensorView,
+)
 from cuda_cyclegan.engine.network.layers import (
     Constant,
     Downsample,
@@ -121,7 +128,8 @@ class Memory:
             n, d, h, w, c = stored.shape
             stored = voxels_of(stored).reshape(n, 2 * d, 2 * h, 2 * w, c // 8)
         (d, h, w), (ed, eh, ew) = view.origin, view.extents
-        return stored[:, d : d + ed, h : h + eh, w : w + ew]
+        lanes = slice(*view.lanes) if view.lanes else slice(None)
+        return stored[:, d : d + ed, h : h + eh, w : w + ew, lanes]
 
     def scaled(self, values: FloatArray, table: AffineTable | None) -> FloatArray:
         if table is None:
@@ -150,6 +158,8 @@ class Memory:
                 self.measure(step.statistics)
                 self.pass_over(step.pointwise)
                 del self.tables[step.statistics.target.name]  # the launch keeps it to itself
+            case Interleave():
+                self.interleave(step)
             case SumTaps():
                 self.sum_taps(step)
             case Unpack():
@@ -309,6 +319,21 @@ class Memory:
         pair = np.stack([high, eights - high], axis=-2).astype(np.float16)
         stored = pair.reshape(*written.shape[:-1], -1).view(np.float32)
         target[..., into] = stored.reshape(*target.shape[:-1], -1)
+
+    def interleave(self, step: Interleave) -> None:
+        source, target = self.of(step.source), self.of(step.target)
+        n, *cells, _ = source.shape
+        phases = source[..., : int(np.prod(step.stride)) * step.channels]
+        phases = phases.reshape(n, *cells, *step.stride, step.channels)
+        voxels = phases.transpose(0, 1, 4, 2, 5, 3, 6, 7)
+        voxels = voxels.reshape(n, *multiplied(triple(cells), step.stride), step.channels)
+        sides = zip(step.origin, target.shape[1:4], strict=True)
+        kept = voxels[:, *(slice(first, first + extent) for first, extent in sides)]
+        lanes = 16 // NUMBER_BYTES[step.target.precision]
+        filling = -step.channels % lanes
+        first = step.first_channel
+        into = slice(first, first + step.channels + filling)
+        target[..., into] = np.pad(kept, [(0, 0)] * 4 + [(0, filling)])
 
     def sum_taps(self, step: SumTaps) -> None:
         source = self.of(step.source)

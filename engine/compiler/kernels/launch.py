@@ -178,6 +178,7 @@ def address_of(view: TensorView, at: Addresses, channel: int = 0) -> int:
     """Return the address of a view's first voxel; of its tensor's if it is space-to-depth."""
     strides = strides_of(view.tensor)
     depth, height, width = (0, 0, 0) if view.shuffled else view.origin
+    channel += view.lanes[0] if view.lanes else 0
     first = depth * strides.plane + height * strides.row + width * strides.voxel + channel
     return at(view.tensor.name) + first * NUMBER_BYTES[view.tensor.precision]
 

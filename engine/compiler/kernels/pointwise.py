@@ -1,14 +1,16 @@
-"""Launches of passes over voxels, and how these are cut into blocks."""
+"""Launches of passes over voxels, how these are cut into blocks, and of phases to voxels."""
 
 from ctypes import Structure
 from dataclasses import dataclass
+from math import prod
 
 from ...network.layers import Downsample, Pool, Triple, Upsample
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
-from ..steps import IDENTITY, Pointwise, Sampling
-from ..tensors import NUMBER_BYTES, TensorView
+from ..steps import IDENTITY, Interleave, Pointwise, Sampling
+from ..tensors import NUMBER_BYTES, TensorView, stored_channels
 from .launch import (
+    BLOCK,
     Addresses,
     Launch,
     activation_argument,
@@ -198,6 +200,25 @@ def _columns(across: int, width: int, each: int) -> int:
     return max(columns, _NARROW_BLOCK // across)
 
 
+def interleave(step: Interleave, at: Addresses) -> Launch:
+    """Return the launch that moves the phases of a transposed convolution to voxels."""
+    source, target = step.source, step.target
+    across = vectors(stored_channels(step.channels, target.precision), target.precision)
+    values = structure("interleave.cu", "Interleave")(
+        source=at(source.name),
+        target=at(target.name) + step.first_channel * NUMBER_BYTES[target.precision],
+        source_strides=strides_of(source),
+        target_strides=strides_of(target),
+        extents=target.extents,
+        stride=step.stride,
+        origin=step.origin,
+        channels=step.channels,
+        vectors=across,
+    )
+    grid = -(-prod(target.extents) * across // BLOCK), target.batch, 1
+    return Launch("interleave", "interleave", grid, (BLOCK, 1, 1), 0, values)
+
+
 FORMS = "PLAIN", "RESIDUAL", "GENERAL"
 _TEMPLATES = (
     "<",
@@ -212,4 +233,5 @@ KERNELS = (
         tuple(f"pointwise{template}{form}>" for template in _TEMPLATES for form in FORMS),
         in_blocks=True,
     ),
+    KernelSpec("interleave"),
 )

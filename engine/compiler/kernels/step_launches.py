@@ -14,6 +14,7 @@ from ..kernel_source import structure
 from ..steps import (
     AddPatches,
     Conv,
+    Interleave,
     Normalise,
     Pack,
     Pointwise,
@@ -30,7 +31,7 @@ from .packing import (
     sum_taps,
     unpack,
 )
-from .pointwise import pointwise
+from .pointwise import interleave, pointwise
 from .statistics import (
     SUMS_BYTES,
     blocks_that_measure,
@@ -87,6 +88,8 @@ def launches(step: Step, at: Addresses, gpu: GpuProperties, scratch: int = 0) ->
             return [pointwise(step, at, gpu)]
         case Normalise():
             return [normalise(step, at, gpu, scratch)]
+        case Interleave():
+            return [interleave(step, at)]
         case SumTaps():
             return [sum_taps(step, at)]
         case Unpack():
@@ -144,7 +147,7 @@ def block_launches(
     match step:
         case AddPatches():
             return launches(replace(step, patches=Region(0, 1), extents=grid.extents), at, gpu)
-        case Conv(kernel=None):
+        case Conv(kernel=None) | Interleave():
             return launches(step, at, gpu)
         case Normalise():  # only of a volume that fills its one block
             return launches(step, at, gpu, scratch)

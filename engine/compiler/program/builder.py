@@ -32,6 +32,7 @@ from ..tensors import (
 from ..weight_layout import PackedWeight
 from .block_maps import BlockMaps
 from .fusion import fused
+from .joined_maps import without_copies
 from .split_fp16 import CHANNELS, scales
 
 _LARGEST_VOLUME = 1024
@@ -168,7 +169,9 @@ class ProgramBuilder:
     def finished(self) -> Lowered:
         """Return the lowered network."""
         self.constant(COUNTERS, np.zeros(self._most_measured(), np.float32))
-        steps = self.steps if self.layout.in_blocks else fused(self.steps, self.gpu)
+        steps = self.steps
+        if not self.layout.in_blocks:
+            steps = fused(without_copies(steps, self.constants), self.gpu)
         return Lowered(self.layout, self.gpu, tuple(steps), self.constants, self._packed)
 
     def _most_measured(self) -> int:

@@ -24,7 +24,7 @@ from ...network.layers import (
 from .. import weight_layout
 from ..kernels.narrow_layers import MOST_OUTPUTS
 from ..lowered import TransposedForm
-from ..steps import ActivatedView, Conv, Geometry
+from ..steps import ActivatedView, Conv, Geometry, Interleave
 from ..tensors import NUMBER_BYTES, VECTOR_BYTES, Region, Tensor, TensorView
 from ..weight_layout import PackedWeight
 from .builder import (
@@ -41,6 +41,7 @@ from .custom_kernels import (
     own_pad,
     unwritten,
 )
+from .phases import phase_channels, phases_of, phases_pay
 from .split_fp16 import power_of_two
 
 _PLAIN = Geometry(ONES)
@@ -185,8 +186,32 @@ def _by_plan(
             before, after = _reach_beside(conv)
             geometry = Geometry(ONES, before=before, after=after)
             return _to_subpixels(builder, node, conv, operands, geometry)
+        case "phases":
+            return _by_phases(builder, node, conv, operands)
         case _:
             return _as_gradient(builder, node, conv, operands, geometry_of(conv))
+
+
+def _by_phases(
+    builder: ProgramBuilder, node: Node, conv: ConvTranspose3d, operands: _Operands
+) -> TensorView:
+    """Emit a convolution to all phases of the target, and the pass that moves them to voxels.
+
+    Phases of a few channels are not filled to whole vectors: the map would be up to 8 times as
+    large, and so would the convolution.
+    """
+    source, extents = operands.source, builder.shapes[node.name].extents
+    phases = phases_of(conv, source.extents, extents)
+    channels = phase_channels(conv, source.precision)
+    packed = weight_layout.phases_as_outputs(
+        operands.weight, phases.taps, operands.slots, source.channels, channels
+    )
+    cells = builder.tensor(f"{node.name}.phases", phases.cells, channels)
+    geometry = Geometry(ONES, before=phases.before, after=phases.after)
+    emit(builder, node.name, packed, source, cells, geometry)
+    target = builder.tensor(node.name, extents, builder.stored(conv.out_channels))
+    builder.steps.append(Interleave(cells, target, phases.stride, phases.origin, conv.out_channels))
+    return target.whole
 
 
 def _to_cells(
@@ -300,8 +325,11 @@ def _transposed_form(
     asked = builder.layout.forms.get(node.name)
     if _leads_to_cells(conv) and asked in (None, "cells"):
         return "cells"
+    if asked == "phases":
+        return "phases"
     if not can_be_subpixels(conv):
-        return "gradient"
+        pays = phases_pay(conv, source, builder.shapes[node.name].extents)
+        return "phases" if asked is None and pays else "gradient"
     if source.scale is not None:
         return "subpixel"  # split fp16 is for convolutions that are not transposed
     if asked in ("gradient", "subpixel"):

@@ -3,9 +3,9 @@ allocation.
 """
 
 from bisect import insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from math import prod
 
 from ..gpu_properties import GpuProperties
@@ -117,7 +117,8 @@ def plan_memory(
     ]
     ends.append(Lifetime(OVERFLOW, 4, 0, last))
     owners = _owners(lowered.steps)
-    blocks = [*constants, *ends, *_tensors(lowered, owners), *_scratches(lowered, workspaces)]
+    tensors = _tensors(lowered.steps, lowered.constants, owners)
+    blocks = [*constants, *ends, *tensors, *_scratches(lowered, workspaces)]
     arena = arrange(blocks)
     offsets = dict(arena.offsets)
     offsets.update({name: offsets[owner] for name, owner in owners.items()})
@@ -125,12 +126,25 @@ def plan_memory(
     return MemoryPlan(offsets, arena.bytes, *held)
 
 
-def _tensors(lowered: Lowered, owners: Mapping[str, str]) -> Iterator[Lifetime]:
+def most_live_bytes(steps: Sequence[Step], constants: Container[str]) -> int:
+    """Return the most bytes of tensors and tables that steps need at a time. constants: names of
+    tables that no step writes.
+    """
+    changes = [0] * (len(steps) + 1)
+    for block in _tensors(steps, constants, _owners(steps)):
+        changes[block.first] += aligned(block.bytes)
+        changes[block.last + 1] -= aligned(block.bytes)
+    return max(accumulate(changes))
+
+
+def _tensors(
+    steps: Sequence[Step], constants: Container[str], owners: Mapping[str, str]
+) -> Iterator[Lifetime]:
     sizes: dict[str, int] = {}
     lives: dict[str, tuple[int, int]] = {}
-    for index, step in enumerate(lowered.steps):
+    for index, step in enumerate(steps):
         for item in step.flow.touches:
-            if item.name in lowered.constants:
+            if item.name in constants:
                 continue
             name = owners.get(item.name, item.name)
             sizes[name] = item.bytes

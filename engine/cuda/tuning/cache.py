@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ....io.files.regular import read_regular
-from ...compiler.kernels.table import kernel_of
 from ...compiler.lowered import LayerForm, Lowered
-from ...compiler.program.forms import compared
+from ...compiler.program.forms import compared, forms_of
 from ...compiler.steps import Conv, ConvShape
 from ...decoding import decode, encode, parse
 from ...options import Effort
@@ -29,6 +28,7 @@ CUSTOM = "custom kernel"
 """Name of the tactic that needs no cuDNN plan."""
 
 CUSTOM_FORM: LayerForm = "custom"
+"""Form of a layer in the program that is compared: by a custom kernel if it has one."""
 
 _FORMS_VERSION = 1
 """Raised when custom kernels become faster, or are compared otherwise, to compare them again."""
@@ -245,15 +245,15 @@ def form_key(step: Conv) -> str:
         (view.source.channels, view.source.shuffled, view.table is not None) for view in step.views
     ]
     parts = step.batch, step.source.extents, step.output.extents, step.outputs, read
-    measures = step.statistics is not None
-    return f"{step.kernel} {parts} {step.geometry} {measures=}, forms {_FORMS_VERSION}"
+    measures, computed = step.statistics is not None, step.kernel or step.precision
+    return f"{computed} {parts} {step.geometry} {measures=}, forms {_FORMS_VERSION}"
 
 
 def faster_forms(lowered: Lowered, cache: TuningCache) -> Mapping[str, LayerForm]:
-    """Return the forms that were faster than the custom kernel, by layer."""
+    """Return the forms that were faster than those of a program, by layer."""
     found: dict[str, LayerForm] = {}
     for step in compared(lowered):
         names = {one.name for one in cache.get(form_key(step)).candidates[:1]}
-        others = kernel_of(step).forms
+        others = forms_of(lowered, step)
         found.update((step.layer, form) for form in others if form in names)
     return found

@@ -13,7 +13,7 @@ from typing import TypeVar
 from ...compiler.blocks import BlockGrid
 from ...compiler.kernels.plain import of_one_patch
 from ...compiler.kernels.table import checked, custom_kernel
-from ...compiler.lowered import Lowered
+from ...compiler.lowered import LayerForm, Lowered
 from ...compiler.program.forms import compared, other_forms, passes_over
 from ...compiler.program.memory import WORKSPACE_BYTES, convolution_blocks
 from ...compiler.steps import Conv, ConvShape, Step, planned
@@ -448,14 +448,21 @@ class Tuner:
         return self.cache.get(key_of(shape))
 
     def _timed_forms(self, network: Network, lowered: Lowered, step: Conv) -> Iterator[Candidate]:
-        custom = step, *passes_over(lowered, step.target)
-        yield Candidate(CUSTOM_FORM, 0, self._time(custom, lowered))
+        passes = passes_over(lowered, step.target)
+        yield from self._timed_form(CUSTOM_FORM, step, passes, lowered)
         for form in other_forms(network, lowered, step):
-            shape = form.convolve.shape
-            self.convolutions([shape], WORKSPACE_BYTES)
-            if best := self.cache.best(shape, WORKSPACE_BYTES, self._settings.effort):
-                time = best.microseconds + self._time(form.passes, form.lowered)
-                yield Candidate(form.name, 0, time)
+            yield from self._timed_form(form.name, form.convolve, form.passes, form.lowered)
+
+    def _timed_form(
+        self, name: LayerForm, conv: Conv, passes: Iterable[Step], lowered: Lowered
+    ) -> Iterator[Candidate]:
+        """Yield the time of a convolution with its passes; none if no plan of cuDNN is known."""
+        if conv.kernel is not None:
+            yield Candidate(name, 0, self._time([conv, *passes], lowered))
+            return
+        self.convolutions([conv.shape], WORKSPACE_BYTES)
+        if best := self.cache.best(conv.shape, WORKSPACE_BYTES, self._settings.effort):
+            yield Candidate(name, 0, best.microseconds + self._time(passes, lowered))
 
     def _time(self, steps: Iterable[Step], lowered: Lowered) -> float:
         return time_of_steps(steps, lowered, self._gpu.kernels, self._gpu.stream, self._budget)

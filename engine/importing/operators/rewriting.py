@@ -28,6 +28,8 @@ from ...network.layers import (
     Upsample,
     added,
     kind_of,
+    multiplied,
+    subtracted,
 )
 
 _ONE: Triple = (1, 1, 1)
@@ -149,6 +151,76 @@ def _joined_crops(chain: list[Layer], _: _Weights) -> _Replacement | None:
             return None
 
 
+def _joined_pads(chain: list[Layer], _: _Weights) -> _Replacement | None:
+    """Join borders of one mode, such as those that samplings of single axes put one by one."""
+    match chain:
+        case [Pad(mode, before, after), Pad(same, sooner, later), *_] if mode == same:
+            both = zip(added(before, after), added(sooner, later), strict=True)
+            if mode == "reflect" and any(one and other for one, other in both):
+                return None  # the second border may reflect the first
+            return _Replacement(2, (Pad(mode, added(before, sooner), added(after, later)),))
+        case _:
+            return None
+
+
+def _cropped_transposed(chain: list[Layer], _: _Weights) -> _Replacement | None:
+    """Replace a crop of a transposed convolution by more of its padding, which cuts off as much."""
+    match chain:
+        case [Crop(before, after), ConvTranspose3d(padding=padding, reach=reach) as conv, *_]:
+            cut = added(padding, before)
+            extra = added(conv.output_padding, subtracted(before, after))
+            if any(one >= taps for one, taps in zip(cut, reach, strict=True)):
+                return None
+            return _with_ends(conv, cut, extra)
+        case _:
+            return None
+
+
+def _padded_transposed(chain: list[Layer], _: _Weights) -> _Replacement | None:
+    """Drop zeros around the input of a transposed convolution, which add nothing to its output."""
+    match chain:
+        case [
+            ConvTranspose3d(padding=padding, stride=stride) as conv,
+            Pad("zero", before, after),
+            *_,
+        ]:
+            cut = subtracted(padding, multiplied(stride, before))
+            more = multiplied(stride, subtracted(after, before))
+            return _with_ends(conv, cut, added(conv.output_padding, more))
+        case _:
+            return None
+
+
+def _with_ends(conv: ConvTranspose3d, padding: Triple, extra: Triple) -> _Replacement | None:
+    """Replace two layers by a transposed convolution with these ends, if there is one."""
+    limits = map(max, conv.stride, conv.dilation)
+    if min(padding) < 0 or not all(
+        0 <= one < most for one, most in zip(extra, limits, strict=True)
+    ):
+        return None
+    return _Replacement(2, (replace(conv, padding=padding, output_padding=extra),))
+
+
+def _plain_conv(chain: list[Layer], weights: _Weights) -> _Replacement | None:
+    """Replace a transposed convolution of stride 1 by a plain one, with its taps in reverse."""
+    match chain:
+        case [ConvTranspose3d(stride=(1, 1, 1), output_padding=(0, 0, 0)) as conv, *_]:
+            padding = subtracted(conv.reach, _ONE, conv.padding)
+            if min(padding) < 0:
+                return None
+            ends, each = (conv.in_channels, conv.out_channels), conv.groups
+            taps = weights[conv.weight].reshape(
+                each, ends[0] // each, ends[1] // each, *conv.kernel
+            )
+            forward = taps.swapaxes(1, 2)[..., ::-1, ::-1, ::-1]
+            weight = f"{conv.weight}.forward"
+            weights[weight] = forward.reshape(ends[1], ends[0] // each, *conv.kernel)
+            sizes = _ONE, padding, conv.dilation, each
+            return _Replacement(1, (Conv3d(*ends, conv.kernel, weight, conv.bias, *sizes),))
+        case _:
+            return None
+
+
 def _padded_conv(chain: list[Layer], _: _Weights) -> _Replacement | None:
     match chain:
         case [Conv3d(padding=(0, 0, 0)) as conv, Pad("zero", before, after), *_] if (
@@ -216,7 +288,11 @@ _REWRITINGS: tuple[_Rewriting, ...] = (
     _joined_affines,
     _affine_norm,
     _joined_crops,
+    _joined_pads,
     _filter_down,
     _filter_up,
+    _cropped_transposed,
+    _padded_transposed,
+    _plain_conv,
     _padded_conv,
 )

@@ -20,6 +20,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     ChannelGroups,
     Conv,
     ConvShape,
+    Interleave,
     Normalise,
     Pack,
     Pointwise,
@@ -428,3 +429,35 @@ def test_a_dilated_convolution() -> None:
         window = tuple(slice(t * step, t * step + extent) for t, step, extent in places)
         wanted += held[(slice(None), *window)] @ weight[(slice(None), *tap)].T
     np.testing.assert_allclose(target, wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+@pytest.mark.parametrize("channels", [1, 3, 12, 16])
+def test_phases_move_to_voxels(channels: int, precision: Precision) -> None:
+    """The channels of the target next to them stay as they are."""
+    number = np.float16 if precision == "fp16" else np.float32
+    stride, origin, cells = (3, 1, 4), (2, 0, 3), (2, 3, 2)
+    extents, lanes = (4, 3, 5), 16 // np.dtype(number).itemsize
+    phases = np.random.default_rng(0).normal(0, 1, (2, *cells, *stride, channels)).astype(number)
+    flat = phases.reshape(2, *cells, -1)
+    source = np.pad(flat, [(0, 0)] * 4 + [(0, -flat.shape[-1] % lanes)], constant_values=np.nan)
+    filled = -(-channels // lanes) * lanes
+    target = np.full((2, *extents, filled + 2 * lanes), np.nan, number)
+    step = Interleave(
+        whole("source", source, precision).tensor,
+        whole("target", target, precision).tensor,
+        stride,
+        origin,
+        channels,
+        lanes,
+    )
+    run(step, {"source": source, "target": target}, precision)
+    for voxel in product(*(range(extent) for extent in extents)):
+        cell, phase = zip(
+            *(divmod(v + o, s) for v, o, s in zip(voxel, origin, stride, strict=True)), strict=True
+        )
+        written = target[:, *voxel, lanes:-lanes]
+        np.testing.assert_array_equal(written[:, :channels], phases[:, *cell, *phase])
+        assert not written[:, channels:].any()
+    assert np.isnan(target[..., :lanes]).all()
+    assert np.isnan(target[..., -lanes:]).all()

@@ -22,6 +22,7 @@ from cuda_cyclegan.engine.compiler.program.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import (
     ActivatedView,
+    Interleave,
     Normalise,
     Pointwise,
     Statistics,
@@ -36,6 +37,7 @@ from cuda_cyclegan.engine.network.layers import (
     Concat,
     Conv3d,
     ConvTranspose3d,
+    Crop,
     Elu,
     FloatArray,
     GroupNorm,
@@ -46,6 +48,7 @@ from cuda_cyclegan.engine.network.layers import (
     Sigmoid,
     Triple,
     Upsample,
+    triple,
 )
 from cuda_cyclegan.engine.options import Precision
 
@@ -143,10 +146,61 @@ def test_batches_in_slabs_agree_with_onnx_runtime(precision, batch):
     check(build(RESNET), (12, 8, 16), batch, precision, slab_bytes=150_000)
 
 
-@pytest.mark.parametrize("form", ["gradient", "subpixel", "cells"])
+@pytest.mark.parametrize("form", ["gradient", "subpixel", "cells", "phases"])
 def test_all_forms_of_transposed_convolutions_agree(form):
     check(build(RESNET), (8, 8, 8), forms={"up0": form, "up1": form})
     check(build(UNET), (8, 8, 8), forms={f"up{level}": form for level in range(3)})
+
+
+@pytest.mark.parametrize(
+    "up",
+    [
+        ConvTranspose3d(5, 1, (10, 6, 3), "w", "b", (8, 4, 2), (1, 1, 0)),
+        ConvTranspose3d(5, 3, (7, 2, 4), "w", "b", (3, 2, 3), (2, 0, 1), (2, 1, 0)),
+        ConvTranspose3d(5, 9, (1, 4, 4), "w", None, (1, 2, 2), (0, 1, 1)),
+        ConvTranspose3d(5, 16, (2, 3, 5), "w", "b", (4, 5, 3), (0, 2, 4), (3, 1, 2)),
+        ConvTranspose3d(5, 8, (2, 3, 4), "w", "b", (2, 3, 2), (2, 1, 0), (0, 2, 1), (3, 2, 1)),
+        ConvTranspose3d(5, 2, (9, 2, 3), "w", None, (2, 2, 1), (7, 4, 2)),
+    ],
+    ids=["large", "extra", "flat", "gaps", "dilated", "padded"],
+)
+def test_transposed_convolutions_by_phases_agree(up):
+    patch = 4, 5, 3
+    first = ("a", Conv3d(2, 5, (1, 1, 1), "a.weight")), ("up", up)
+    extents = chain(2, *first).shapes(patch)["up"].extents
+    more = [there - wanted for there, wanted in zip(extents, patch, strict=True)]
+    graph = chain(
+        2,
+        *first,
+        ("elu", Elu(1.0)),
+        ("cut", Crop((0, 0, 0), triple(max(0, extent) for extent in more))),
+        ("pad", Pad("zero", (0, 0, 0), triple(max(0, -extent) for extent in more))),
+    )
+    check(graph, patch, 2, forms={"up": "phases"})
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "outputs", "form"),
+    [
+        (6, 4, 1, "phases"),
+        (18, 16, 1, "phases"),
+        (4, 4, 16, "phases"),
+        (5, 3, 64, "gradient"),
+        (18, 16, 16, "gradient"),  # 128 MiB of weights, most of them 0
+    ],
+)
+def test_phases_are_for_few_outputs_and_large_strides(kernel, stride, outputs, form):
+    padding = (kernel - stride) // 2
+    ups = (kernel,) * 3, "u.weight", None, (stride,) * 3, (padding,) * 3
+    leave = Conv3d(outputs, 1, (1, 1, 1), "leave.weight")
+    graph = chain(
+        1,
+        ("a", Conv3d(1, 128, (stride,) * 3, "a.weight", None, (stride,) * 3)),
+        ("up", ConvTranspose3d(128, outputs, *ups)),
+        ("leave", leave),
+    )
+    steps = lower(random_network(graph, 0), Layout((48, 48, 48), 1, "fp16"), H200).steps
+    assert any(isinstance(step, Interleave) for step in steps) == (form == "phases")
 
 
 @pytest.mark.parametrize("form", ["plain", "custom"])

@@ -253,6 +253,64 @@ def test_ends_of_a_transposed_convolution(attributes: dict[str, Any], tmp_path: 
     ]
 
 
+@pytest.mark.parametrize(
+    ("kernel", "around", "padding", "before", "after", "layers"),
+    [
+        (4, 1, 2, 1, 1, ["conv_transpose"]),  # antialiased_cnns
+        (4, 1, 1, 2, 2, ["conv_transpose"]),
+        (3, 0, 0, 1, 0, ["conv_transpose"]),
+        (3, 0, 0, 0, 1, ["conv_transpose", "crop"]),
+        (2, 2, 0, 4, 4, ["pad", "conv_transpose", "crop"]),
+    ],
+)
+def test_zeros_and_crops_around_a_transposed_convolution_are_its_padding(
+    kernel: int,
+    around: int,
+    padding: int,
+    before: int,
+    after: int,
+    layers: list[str],
+    tmp_path: Path,
+) -> None:
+    nodes = [
+        node("Conv", "x w w.bias", "a", pads=[1] * 6, strides=[2] * 3),
+        node("Pad", "a around", "p"),
+        node("ConvTranspose", "p v v.bias", "b", strides=[2] * 3, pads=[padding] * 6),
+        node("Pad", "b cut", "y"),
+    ]
+    weight = np.random.default_rng(0).normal(size=(4, 1, kernel, kernel, kernel)).astype(FLOAT)
+    arrays = conv_arrays() | {"v": weight, "v.bias": vector(0.5)}
+    arrays["around"] = np.array([0, 0, *[around] * 3, 0, 0, *[around] * 3])
+    arrays["cut"] = np.array([0, 0, *[-before] * 3, 0, 0, *[-after] * 3])
+    assert kinds(model(nodes, arrays), tmp_path) == ["conv", *layers]
+
+
+@pytest.mark.parametrize(
+    ("mode", "second", "count"),
+    [
+        ("edge", (1, 0, 2), 1),
+        ("constant", (1, 0, 2), 1),
+        ("reflect", (0, 0, 2), 1),
+        ("reflect", (1, 0, 2), 2),
+    ],
+)
+def test_borders_one_after_the_other_are_one(
+    mode: str, second: tuple[int, int, int], count: int, tmp_path: Path
+) -> None:
+    ends = np.array([1, 1, 0, 2, 1, 0]), np.array([*second, *second])
+    nodes = [
+        node("Pad", "a first", "p", mode=mode),
+        node("Pad", "p second", "q", mode=mode),
+        node("Pad", "q cut", "b"),
+    ]
+    both = sum(ends)
+    arrays = {
+        name: np.array([0, 0, *each[:3], 0, 0, *each[3:]])
+        for name, each in zip(("first", "second", "cut"), (*ends, -both), strict=True)
+    }
+    assert kinds(model(ended(*nodes), ARRAYS | arrays), tmp_path).count("pad") == count
+
+
 @pytest.mark.parametrize("kernel", [2, 4])
 @pytest.mark.parametrize("side", ["SAME_LOWER", "SAME_UPPER"])
 def test_ends_of_a_transposed_convolution_of_stride_one(
@@ -261,7 +319,32 @@ def test_ends_of_a_transposed_convolution_of_stride_one(
     transposed = node("ConvTranspose", "a v", "y", auto_pad=side)
     arrays = conv_arrays() | {"v": conv_arrays(4, 1, kernel, "v")["v"]}
     nodes = [node("Conv", "x w w.bias", "a", pads=[1] * 6), transposed]
-    assert "conv_transpose" in kinds(model(nodes, arrays), tmp_path)
+    assert kinds(model(nodes, arrays), tmp_path) == ["conv", "conv", "crop"]
+
+
+@pytest.mark.parametrize(
+    ("pads", "dilations", "groups", "layers"),
+    [
+        ([1, 0, 2], [1, 2, 1], 2, ["conv", "conv"]),
+        ([0, 2, 2], [1, 1, 2], 1, ["conv", "conv"]),
+        ([1, 0, 0], [1, 1, 1], 4, ["conv", "conv"]),
+        ([3, 0, 0], [1, 1, 1], 1, ["conv_transpose", "conv"]),  # cuts more than it adds
+    ],
+)
+def test_a_transposed_convolution_of_stride_one_is_a_plain_one(
+    pads: list[int], dilations: list[int], groups: int, layers: list[str], tmp_path: Path
+) -> None:
+    kernel = (2, 3, 3)
+    reach = [step * (taps - 1) for taps, step in zip(kernel, dilations, strict=True)]
+    ends = [2 * pad - more for pad, more in zip(pads, reach, strict=True)]
+    nodes = [
+        node("ConvTranspose", "a u", "c", pads=[*pads] * 2, dilations=dilations, group=groups),
+        node("Pad", "c ends", "b"),
+    ]
+    weight = np.random.default_rng(0).normal(size=(4, 4 // groups, *kernel)).astype(FLOAT)
+    arrays = ARRAYS | {"u": weight, "ends": np.array([0, 0, *[0] * 3, 0, 0, *ends])}
+    found = kinds(model(ended(*nodes), arrays), tmp_path)
+    assert [kind for kind in found[1:] if kind not in ("crop", "pad")] == layers
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,105 @@
+"""Joined maps: steps write their channels to their place instead of a tensor that is copied there.
+
+The list of maps of a dense block is one tensor, which grows by channels: each layer reads those so
+far, as a view.
+"""
+
+from collections.abc import Container, Sequence
+from dataclasses import replace
+
+from ...network.layers import ZEROS
+from ..steps import IDENTITY, Interleave, Pointwise, Step
+from ..tensors import Tensor, TensorView
+from .memory import most_live_bytes
+
+_MORE_BYTES = 9 / 8
+"""Most bytes that live at a time without copies, compared with those of the steps with them."""
+
+
+def without_copies(steps: Sequence[Step], constants: Container[str]) -> Sequence[Step]:
+    """Return the steps without copies of maps that can be written to a joined map directly.
+
+    constants: as of `most_live_bytes`. A copy remains if more than `_MORE_BYTES` would live at a
+    time, as the joined map lives from the first of its channels on. The order of the steps stays.
+    """
+    most, index = 0.0, 0
+    while index < len(steps):
+        direct = _without_copy(steps, index)
+        if direct is None:
+            index += 1
+            continue
+        most = most or _MORE_BYTES * most_live_bytes(steps, constants)
+        if most_live_bytes(direct, constants) <= most:
+            steps = direct
+        else:
+            index += 1
+    return steps
+
+
+def _without_copy(steps: Sequence[Step], index: int) -> list[Step] | None:
+    """Return the steps with the channels that one copies in the joined map from the start; None if
+    it is no copy, or if a step needs them as a tensor.
+    """
+    copy = steps[index]
+    if not isinstance(copy, Pointwise) or not _is_copy(copy):
+        return None
+    source, first = copy.source.tensor, copy.first_channel
+    direct: list[Step] = []
+    for number, step in enumerate(steps):
+        if number == index:
+            continue
+        if source.name in step.flow.touched_names:
+            moved = _moved(step, source, copy.target, first)
+            if moved is None:
+                return None
+            step = moved
+        direct.append(step)
+    return direct
+
+
+def _is_copy(step: Pointwise) -> bool:
+    """Return whether a pass copies a whole tensor to channels of another one.
+
+    A V-Net's skip is not copied in this sense: its strided convolution reads cells, which the pass
+    moves to voxels of the joined map.
+    """
+    source, target = step.source.tensor, step.target
+    is_bare = step.table is None and step.residual is None and step.sampling is None
+    return (
+        is_bare
+        and step.activation == step.after == IDENTITY
+        and step.source.is_whole
+        and step.origin == ZEROS
+        and not step.shuffles
+        and (source.batch, source.extents, source.excess)
+        == (target.batch, target.extents, target.excess)
+        and step.patches.count == target.batch
+        and source.scale is None
+        and target.scale is None
+        and source.channels < target.channels
+    )
+
+
+def _moved(step: Step, source: Tensor, joined: Tensor, first: int) -> Step | None:
+    """Return a step with a tensor as channels of a joined map; None if it needs the tensor.
+
+    cuDNN reads and writes whole tensors, as plans are tried and checked with, and so do nearly all
+    custom kernels of convolutions. So what a convolution writes is copied, once.
+    """
+    match step:
+        case Pointwise(shuffles=False) | Interleave() if step.target == source:
+            return replace(step, target=joined, first_channel=first + step.first_channel)
+        case Pointwise(residual=residual) if step.target != source:
+            beside = residual and _within(residual, source, joined, first)
+            own = _within(step.source, source, joined, first)
+            return replace(step, source=own, residual=beside)
+        case _:
+            return None
+
+
+def _within(view: TensorView, source: Tensor, joined: Tensor, first: int) -> TensorView:
+    """Return a view of a tensor as one of the joined map's channels; other views as they are."""
+    if view.tensor != source:
+        return view
+    begin, end = view.lanes or (0, source.channels)
+    return replace(view, tensor=joined, lanes=(first + begin, first + end))
