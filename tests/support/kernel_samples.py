@@ -282,8 +282,8 @@ SAMPLES: Mapping[str, tuple[Conv, ...]] = {
         depthwise(16, (9, 18, 5), stride=(8, 4, 2), transposed=True),
     ),
     "convolve_five_planes": (
-        _five_planes(32, extents=(7, 9, 33)),
-        _five_planes(32, 32, extents=(2, 3, 5)),
+        _five_planes(32, extents=(7, 15, 27)),
+        _five_planes(32, 32, extents=(2, 7, 63)),
     ),
     "convolve_narrow": (
         _narrow(16, outputs=16, dilation=(2, 3, 1)),

@@ -8,7 +8,9 @@
 // Instructions for a product in fp16 (read from the machine code for sm_90): 2.0 with a kernel of 3^3,
 // 1.5 with 5^3, 1.4 with 7^3; about 4 with strides, dilation or a gradient.
 //
-// Not measured yet. At a full issue rate of an H200, in fp16: 3^3, 32 channels, 64^3, 14 us (bound by
+// Measured 2026-11-30 (H200, fp16; bounds as in docs/gpu-engine.md): 4^3 of stride 2 as a gradient, 128
+// channels to 64^3, 81 us, bound by 76 MB, 22 % of it.
+// Not measured yet: the others. At a full issue rate of an H200, in fp16: 3^3, 32 channels, 64^3, 14 us (bound by
 // 8 us of arithmetic); 3^3 of stride 2 as a gradient, 64 channels to 63^3, 13 us (bound by 8 us for its
 // bytes); 7^3, 64 channels, 64^3, 0.24 ms (bound by 0.17 ms of arithmetic).
 

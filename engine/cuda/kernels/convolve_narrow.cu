@@ -21,10 +21,11 @@
 // Alternative (2026-11-29): by cuDNN the layer's network takes 595 us, with this kernel 336. Operands that
 // each warp loads from global memory took up to 2.3 times as long. Next: copies for the next step while this
 // one is computed.
-// Not measured yet: copies of whole sectors and a bias that is loaded once, both newer than these figures;
-// 5^3, 32 to 8 channels, 64^3, estimated at 65 us by its loads from shared memory (8400 cycles a step) and
-// the copies of 3^3; 3^3, 336 to 16 channels, 16^3, in 21 splits, estimated at 10 us; 3^3, 48 to 24
-// channels, 64^3, estimated at 45 us if copies are hidden, else at 75 us (cuDNN at 250 TFLOP/s: 87 us).
+// Measured 2026-11-30 (H200, fp16): 5^3, 32 to 8 channels, 64^3, 65 us; 3^3 to 16 channels, split: from 336
+// at 16^3 14 us, from 192 at 32^3 26 us, from 64 at 32^3 15 us.
+// Not measured yet: copies of whole sectors and a bias that is loaded once at 128^3, both newer than the
+// figures above; 3^3, 48 to 24 channels, 64^3, estimated at 45 us if copies are hidden, else at 75 us
+// (cuDNN at 250 TFLOP/s: 87 us).
 
 #include "copies.cuh"
 #include "matrix.cuh"

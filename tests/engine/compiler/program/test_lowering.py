@@ -541,7 +541,7 @@ def test_convolutions_by_planes_agree(activation, is_activated, batch):
     ("activation", "is_activated"), [(LeakyRelu(0.1), True), (Elu(1.0), False)]
 )
 def test_convolutions_of_five_planes_agree(activation, is_activated):
-    graph, patch = graph_of_five_planes(activation), (4, 6, 8)
+    graph, patch = graph_of_five_planes(activation), (4, 8, 24)
     layout = Layout(patch, 2, "fp16", wgmma=True)
     first, second = computed_by(
         lower(random_network(graph, 1), layout, H200).steps, "convolve_five_planes"
