@@ -61,7 +61,8 @@ them.
 - *PyTorch:* the fastest of half precision contiguous and channels last, each eager and in a CUDA
   graph{compiled}.
 - Times are milliseconds on the GPU by CUDA events, without copies of the patch: the smallest of 5
-  medians of 20 launches each.
+  medians of 20 launches each. In most of these runs both programs chose their tactics while other
+  networks used the GPU, so a single time may be too long.
 
 Measured by `tests/benchmarks/networks_beside_pytorch.py` on {date} with {versions}.
 """
