@@ -83,7 +83,20 @@ class ConvShape:
 
 
 Curve: TypeAlias = Literal[
-    "linear", "tanh", "sigmoid", "elu", "softplus", "clip", "erf", "exp", "inverse", "inverse_root"
+    "linear",
+    "tanh",
+    "sigmoid",
+    "elu",
+    "softplus",
+    "clip",
+    "erf",
+    "exp",
+    "inverse",
+    "inverse_root",
+    "gelu",
+    "swish",
+    "hard_swish",
+    "mish",
 ]
 
 
@@ -93,8 +106,10 @@ class Activation:
 
     slope: below 0, linear is slope * x and elu slope * (exp(x) - 1); above, both are x. curve:
     tanh, sigmoid, softplus, erf and exp are those of x, clip keeps x from low to high, inverse is
-    1 / x and inverse_root 1 / sqrt(x) of an x of at least low. slopes: name of a float32 constant
-    [stored channels] with linear's slope of each channel, in place of the one slope.
+    1 / x and inverse_root 1 / sqrt(x) of an x of at least low. gelu is x times the normal
+    distribution function of x, swish x * sigmoid(slope * x + cube * x^3), hard_swish x times
+    x / 6 + 1 / 2 kept from 0 to 1, and mish x * tanh(softplus(x)). slopes: name of a float32
+    constant [stored channels] with linear's slope of each channel, in place of the one slope.
     """
 
     slope: float = 1.0
@@ -102,6 +117,7 @@ class Activation:
     low: float = -inf
     high: float = inf
     slopes: str | None = None
+    cube: float = 0.0
 
 
 IDENTITY = Activation()

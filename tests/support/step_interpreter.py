@@ -424,6 +424,15 @@ def activated(values: FloatArray, activation: Activation) -> FloatArray:
             return 1 / np.maximum(values, np.float32(activation.low))
         case "inverse_root":
             return 1 / np.sqrt(np.maximum(values, np.float32(activation.low)))
+        case "gelu":
+            return values * (0.5 + 0.5 * np.vectorize(erf, [np.float32])(values * np.sqrt(0.5)))
+        case "swish":
+            power = activation.slope * values + activation.cube * values**3
+            return values * (0.5 + 0.5 * np.tanh(0.5 * power))
+        case "hard_swish":
+            return values * np.clip(values / 6 + 0.5, 0, 1)
+        case "mish":
+            return values * np.tanh(np.logaddexp(np.float32(0), values))
 
 
 def taken(values: FloatArray, places: list[np.ndarray], mode: PadMode) -> FloatArray:

@@ -63,13 +63,16 @@ def form_of(step: Pointwise) -> str:
     """Return the form of a pass in pass.cuh, one of `FORMS`."""
     activation = step.activation
     has_one_slope = activation.curve == "linear" and activation.slopes is None
-    if not has_one_slope or step.after != IDENTITY or step.combination != "add":
-        return "GENERAL"
-    return "RESIDUAL" if step.residual else "PLAIN"
+    if step.residual is None and has_one_slope:
+        return "PLAIN"
+    if step.residual is None and step.sampling is None:
+        return "CURVED"
+    is_plain_sum = step.after == IDENTITY and step.combination == "add"
+    return "RESIDUAL" if step.residual and has_one_slope and is_plain_sum else "GENERAL"
 
 
 def _template(sampling: Sampling | None) -> str:
-    """Return the part of a kernel's C++ name that describes a sampling, one of `_TEMPLATES`."""
+    """Return the beginning of a kernel's C++ name after `pointwise`, by the sampling."""
     match sampling:
         case None:
             return "<"
@@ -219,9 +222,9 @@ def interleave(step: Interleave, at: Addresses) -> Launch:
     return Launch("interleave", "interleave", grid, (BLOCK, 1, 1), 0, values)
 
 
-FORMS = "PLAIN", "RESIDUAL", "GENERAL"
-_TEMPLATES = (
-    "<",
+SAMPLED_FORMS = "PLAIN", "RESIDUAL", "GENERAL"
+FORMS = *SAMPLED_FORMS, "CURVED"
+_SAMPLED = (
     *(f"_sampled<{mode}, " for mode in ("NEAREST", "LARGEST", "MEAN")),
     *(f"_blended<{taken}, " for taken in ("Between<false>", "Between<true>", "Filtered")),
 )
@@ -230,7 +233,10 @@ _TEMPLATES = (
 KERNELS = (
     KernelSpec(
         "pointwise",
-        tuple(f"pointwise{template}{form}>" for template in _TEMPLATES for form in FORMS),
+        (
+            *(f"pointwise<{form}>" for form in FORMS),
+            *(f"pointwise{sampled}{form}>" for sampled in _SAMPLED for form in SAMPLED_FORMS),
+        ),
         in_blocks=True,
     ),
     KernelSpec("interleave"),

@@ -74,9 +74,13 @@ __device__ __forceinline__ const int (&sampled_extents(const Pointwise& p))[3] {
 }
 
 // How much of the expression a loop knows: one slope for all channels, without a residual or with
-// one that is added, as nearly all passes are; or all of it. So the common loops hold no code for
-// curves.
-enum Form { PLAIN, RESIDUAL, GENERAL };
+// one that is added, as nearly all passes are; any activation without a residual; or all of it. So the
+// common loops hold no code for curves, and the one for curves keeps no residual in registers.
+enum Form { PLAIN, RESIDUAL, CURVED, GENERAL };
+
+__device__ __forceinline__ constexpr bool has_curves(Form form) {
+    return form == CURVED || form == GENERAL;
+}
 
 // What stays the same for all voxels of a thread.
 template <Form FORM>
@@ -163,30 +167,43 @@ struct Channels {
         values_of(from, p.source_unit, values);
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            const float value = fmaf(values[lane], factor[lane], summand[lane]);
-            values[lane] =
-                FORM == GENERAL ? p.activation(value, first + lane) : p.activation.linear(value);
+            values[lane] = fmaf(values[lane], factor[lane], summand[lane]);
+            if (!has_curves(FORM)) values[lane] = p.activation.linear(values[lane]);
         }
-        if (has_residual()) {
+        if (FORM == GENERAL) {
+            finish(beside, values);
+        } else if (FORM == CURVED) {
+            p.activation.apply(values, first);
+        } else if (has_residual()) {
             float other[LANES];
             values_of(beside, p.residual_unit, other);
 #pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) {
-                values[lane] = combined(values[lane], other[is_gated() ? 0 : lane]);
-            }
-        }
-        if (FORM == GENERAL) {
-#pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) {
-                values[lane] = p.after(values[lane], first + lane);
-            }
+            for (int lane = 0; lane < LANES; ++lane) values[lane] += other[lane];
         }
     }
 
-    __device__ __forceinline__ float combined(float value, float other) const {
-        if (FORM == GENERAL && p.combination >= MULTIPLY) return value * other;
-        if (FORM == GENERAL && p.combination == SUBTRACT) return value - other;
-        return value + other;
+    // The activation, and what follows with a residual; as a loop, with the code of all curves once.
+    __device__ __forceinline__ void finish(const Vector& beside, float (&values)[LANES]) const {
+#pragma unroll 1
+        for (int turn = 0; turn < 2; ++turn) {
+            (turn ? p.after : p.activation).apply(values, first);
+            if (turn || !p.residual) return;
+            float other[LANES];
+            values_of(beside, p.residual_unit, other);
+            combine(values, other);
+        }
+    }
+
+    __device__ __forceinline__ void combine(
+        float (&values)[LANES], const float (&other)[LANES]
+    ) const {
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            // Not other[is_gated() ? 0 : lane]: an index that is not known puts the array into memory.
+            const float factor = is_gated() ? other[0] : other[lane];
+            const float summand = p.combination == SUBTRACT ? -other[lane] : other[lane];
+            values[lane] = p.combination >= MULTIPLY ? values[lane] * factor : values[lane] + summand;
+        }
     }
 
     // What stands where the value is continued by a constant.

@@ -1,10 +1,14 @@
 """Passes over voxels, and the kernels around them, run lane by lane on the CPU."""
 
+import math
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from support.cells import as_cells
 from support.described_gpus import H200
@@ -20,6 +24,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     ChannelGroups,
     Conv,
     ConvShape,
+    Curve,
     Interleave,
     Normalise,
     Pack,
@@ -49,6 +54,9 @@ from cuda_cyclegan.engine.options import Precision
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 ELU, SIGMOID, TANH = Activation(0.7, "elu"), Activation(curve="sigmoid"), Activation(curve="tanh")
 ONES = (1, 1, 1)
+NUMBERS: dict[Precision, Any] = {"fp16": np.float16, "fp32": np.float32}
+Float64Array: TypeAlias = npt.NDArray[np.float64]
+erfc = np.vectorize(math.erfc, [np.float64])
 
 
 def run(
@@ -120,6 +128,66 @@ def test_a_pass_with_a_residual(
     np.testing.assert_allclose(
         target, wanted, atol=2e-2 if precision == "fp16" else 2e-6, rtol=2e-3
     )
+
+
+SHARES: dict[str, tuple[Activation, Callable[[Float64Array], Float64Array]]] = {
+    "GELU": (Activation(curve="gelu"), lambda x: erfc(-x * 0.5**0.5) / 2),
+    "GELU by tanh": (
+        Activation(1.595769, "swish", cube=0.0713548),
+        lambda x: 1 / (1 + np.exp(-(1.595769 * x + 0.0713548 * x**3))),
+    ),
+    "SiLU": (Activation(curve="swish"), lambda x: 1 / (1 + np.exp(-x))),
+    "quick GELU": (Activation(1.702, "swish"), lambda x: 1 / (1 + np.exp(-1.702 * x))),
+    "hard swish": (Activation(curve="hard_swish"), lambda x: np.clip(x / 6 + 0.5, 0, 1)),
+    "Mish": (Activation(curve="mish"), lambda x: np.tanh(np.logaddexp(0, x))),
+}
+
+
+def applied(activation: Activation, source: Any, *, after_sum: bool) -> Any:
+    """What a pass makes of numbers [n * 16]; after_sum: of their sum with zeros."""
+    precision: Precision = "fp16" if source.dtype == np.float16 else "fp32"
+    source = source.reshape(1, 1, 1, -1, 16)
+    zeros, target = np.zeros_like(source), np.zeros_like(source)
+    view = whole("source", source, precision)
+    step = Pointwise(
+        view,
+        whole("target", target, precision).tensor,
+        Region(0, 1),
+        view.extents,
+        (0, 0, 0),
+        "zero",
+        activation=IDENTITY if after_sum else activation,
+        residual=whole("zeros", zeros, precision) if after_sum else None,
+        after=activation if after_sum else IDENTITY,
+    )
+    run(step, {"source": source, "zeros": zeros, "target": target}, precision)
+    return target.ravel()
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+@pytest.mark.parametrize("name", SHARES)
+def test_a_number_of_any_size_times_a_share(name: str, precision: Precision) -> None:
+    activation, share = SHARES[name]
+    largest = 6e4 if precision == "fp16" else 3e38
+    above = np.concatenate([np.geomspace(1e-7, largest, 160), np.linspace(0, 12, 160)])
+    numbers = np.concatenate([above, -above]).astype(NUMBERS[precision])
+    exact = numbers.astype(np.float64)
+    with np.errstate(over="ignore"):
+        wanted = exact * share(exact)
+    rounding = np.spacing(np.abs(wanted).astype(NUMBERS[precision])).astype(np.float64)
+    for after_sum in (False, True):
+        made = applied(activation, numbers, after_sum=after_sum)
+        assert (np.abs(made - wanted) <= rounding + 2e-7 * np.abs(exact)).all()
+        assert (np.abs(made[exact < -30]) < 1e-9 * -exact[exact < -30]).all()
+
+
+@pytest.mark.parametrize("curve", get_args(Curve))
+def test_an_overflow_stays_one(curve: Curve) -> None:
+    lost = np.array([np.inf, -np.inf, np.nan] * 16, np.float16)
+    activation = Activation(0.0 if curve == "linear" else 0.5, curve, low=0.5, high=2.0)
+    for after_sum in (False, True):
+        made = applied(activation, lost, after_sum=after_sum)
+        assert not np.isfinite(made).any()
 
 
 @pytest.mark.parametrize("after", [IDENTITY, Activation(0.0), ELU])
