@@ -38,11 +38,16 @@ from cuda_cyclegan.engine.network.layers import (
 
 
 def random_network(graph: Graph, seed: int) -> Network:
-    """The graph with weights that keep the signal's size through the layers."""
+    """The graph with weights that keep the signal's size through the layers.
+
+    A weight of the name "=0.5 of 8" is 0.5 everywhere.
+    """
     random = np.random.default_rng(seed)
     weights = {}
     for name, shape in graph.weight_shapes():
-        if len(shape) == 5:
+        if name.startswith("="):
+            weights[name] = np.full(shape, float(name[1:].split()[0]))
+        elif len(shape) == 5:
             spread = np.sqrt(2 / (np.prod(shape) / max(shape[:2])))
             weights[name] = random.normal(0, spread, shape)
         elif name.endswith("scale"):
@@ -78,6 +83,11 @@ def _conv(name: str, into: int, out: int, kernel: int = 3, bias: bool = True) ->
     half = kernel // 2
     own = (half, half, half)
     return Conv3d(into, out, edge, f"{name}.weight", f"{name}.bias" if bias else None, padding=own)
+
+
+def _line(channels: int, scale: float, shift: float) -> ChannelAffine:
+    """The same line in all channels."""
+    return ChannelAffine(channels, f"={scale!r} of {channels}", f"={shift!r} of {channels}")
 
 
 def _grouped(name: str, into: int, out: int, groups: int, kernel: int = 3) -> Conv3d:
@@ -371,6 +381,38 @@ ODD_GRAPHS = {
         ("root", Inverse(0.3, root=True)),
         ("product", Multiply(), ("inverse", "root")),
         ("leave", _conv("leave", 6, 1)),
+    ),
+    "activations of several layers": chain(
+        1,
+        ("a", _conv("a", 1, 6)),
+        ("narrow", _line(6, 0.5**0.5, 0.0)),
+        ("bell", Erf()),
+        ("share", _line(6, 0.5, 0.5)),
+        ("gelu", Multiply(), ("share", "a")),
+        ("pad", Pad("reflect", _ONE, _ONE)),
+        ("b", Conv3d(6, 6, (3, 3, 3), "b.weight", "b.bias")),
+        ("sum", Add(), ("b", "gelu")),
+        ("sigmoid", Sigmoid()),
+        ("swish", Multiply(), ("sum", "sigmoid")),
+        ("norm", InstanceNorm(6, "norm.scale", "norm.shift")),
+        ("soft", Softplus()),
+        ("bent", Tanh()),
+        ("mish", Multiply(), ("bent", "norm")),
+        ("join", Concat(), ("mish", "sigmoid")),
+        ("rise", _line(12, 1.0, 3.0)),
+        ("kept", Clip(0.0, 6.0)),
+        ("product", Multiply(), ("kept", "join")),
+        ("hard", _line(12, 1 / 6, 0.0)),
+        ("c", _conv("c", 12, 2, kernel=1)),
+        ("square", Multiply(), ("c", "c")),
+        (
+            "cubed",
+            _line(2, 0.044715 * (2 / 3.141592653589793) ** 0.5, (2 / 3.141592653589793) ** 0.5),
+        ),
+        ("power", Multiply(), ("cubed", "c")),
+        ("steep", Tanh()),
+        ("weight", _line(2, 0.5, 0.5)),
+        ("by tanh", Multiply(), ("weight", "c")),
     ),
     "groups of whole vectors": chain(
         1,

@@ -4,7 +4,7 @@ Only convolutions, statistics and outputs need their operand in memory. All betw
 an expression and written in one pass, with the border that the next convolution needs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +31,7 @@ from .builder import (
     ValuePart,
     in_memory,
 )
+from .compound_layers import compound_activations
 from .inner_layers import convolve, convolve_dense, convolve_transposed
 from .narrow_layers import convolve_narrow
 from .outer_layers import convolve_patches, lower_to_output, takes_patches
@@ -55,7 +56,13 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
         network.graph.check_patch(layout.patch)
     network, adds_patches = _without_outer_sum(network)
     builder = ProgramBuilder(network, layout, gpu, maps)
+    compounds, unneeded = compound_activations(network)
     for node in network.graph.nodes:
+        if node.name in unneeded:
+            continue
+        if compound := compounds.get(node.name):
+            builder.values[node.name] = _activated(builder, compound.source, compound.activation)
+            continue
         if lower_to_output(builder, node):
             break
         if node.name not in builder.values and not _lower_narrow(builder, node):
@@ -121,35 +128,47 @@ def _value(builder: ProgramBuilder, node: Node) -> Value:
 def _activate(
     builder: ProgramBuilder, node: Node, layer: layers.ActivationLayer | layers.PRelu
 ) -> Value:
-    value = builder.elementwise(node.inputs[0])
-    only = value.parts[0] if len(value.parts) == 1 else None
-    if only and only.residual and only.after == IDENTITY:
-        [activation] = _activations(builder, node, layer, value)
-        return replace(value, parts=(replace(only, after=activation),))
-    if any(part.activation != IDENTITY or part.residual for part in value.parts):
-        value, _ = builder.view(node.inputs[0])
-    parts = [
-        replace(part, activation=activation, is_biased_only=False)
-        for part, activation in zip(
-            value.parts, _activations(builder, node, layer, value), strict=True
-        )
-    ]
-    return replace(value, parts=tuple(parts))
+    if isinstance(layer, layers.PRelu):
+        return _with_slopes(builder, node, layer)
+    return _activated(builder, node.inputs[0], as_activation(layer))
 
 
-def _activations(
-    builder: ProgramBuilder, node: Node, layer: layers.ActivationLayer | layers.PRelu, value: Value
-) -> Iterator[Activation]:
-    """Yield the activation that a layer applies to each part of a value."""
-    if not isinstance(layer, layers.PRelu):
-        yield from [as_activation(layer)] * len(value.parts)
-        return
+def _activated(builder: ProgramBuilder, source: str, activation: Activation) -> Value:
+    value = _activable(builder, source)
+    return _with_activations(value, [activation] * len(value.parts))
+
+
+def _with_slopes(builder: ProgramBuilder, node: Node, layer: layers.PRelu) -> Value:
+    value = _activable(builder, node.inputs[0])
     slopes, first = builder.by_slot(layer.slope, value), 0
+    activations: list[Activation] = []
     for number, part in enumerate(value.parts):
         last = first + part.source.channels
         name = builder.constant(f"{node.name}.slopes{number}", slopes[first:last])
-        yield Activation(slopes=name)
+        activations.append(Activation(slopes=name))
         first = last
+    return _with_activations(value, activations)
+
+
+def _activable(builder: ProgramBuilder, name: str) -> Value:
+    """Return a node's value such that each of its parts may have one more activation."""
+    value = builder.elementwise(name)
+    [*others, last] = value.parts
+    if last.residual and not others and last.after == IDENTITY:
+        return value
+    if any(part.activation != IDENTITY or part.residual for part in value.parts):
+        value, _ = builder.view(name)
+    return value
+
+
+def _with_activations(value: Value, activations: Iterable[Activation]) -> Value:
+    parts = [
+        replace(part, after=activation)
+        if part.residual
+        else replace(part, activation=activation, is_biased_only=False)
+        for part, activation in zip(value.parts, activations, strict=True)
+    ]
+    return replace(value, parts=tuple(parts))
 
 
 def _normalise(
