@@ -149,6 +149,20 @@ def as_activation(layer: ActivationLayer) -> Activation:
             return Activation(curve="exp")
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelNorm:
+    """Normalisation of each voxel over its channels, with biased variance, then scale and shift.
+
+    channels: those that count, from the first on; all others become 0. epsilon: added to the
+    variance. scale, shift: names of float32 constants [stored channels], 0 for other channels.
+    """
+
+    channels: int
+    epsilon: float
+    scale: str
+    shift: str
+
+
 Combination: TypeAlias = Literal["add", "subtract", "multiply", "gate"]
 """Combination of two tensors of one shape, voxel by voxel.
 
@@ -483,16 +497,17 @@ class Statistics:
 class Pointwise:
     """An expression over voxels, sampled and padded -> channels of target.
 
-    It is after(activation(source * factor + summand) + residual), `after` only with a residual;
-    combination replaces the second +. The channels of the table repeat if the source has more of
-    them.
+    It is after(activation(norm(source * factor + summand)) + residual), `after` only with a
+    residual; combination replaces the second +. The channels of the table repeat if the source has
+    more of them.
 
     extents: those of the value after sampling and before padding. Target voxel t is the value at t
     + origin, continued past its border by mode. patches: which of the batch. first_channel: of the
-    target. table: None without a normalisation. sampling: None without. shuffles: whether the
-    target is space-to-depth, with cells of 2 x 2 x 2 voxels as 8 groups of channels. around: of
-    blocks of a volume, if the source includes a halo around each of them: its first voxel from the
-    block's. excess: of the volume's value before padding, as that of a `Tensor`.
+    target. table: None without a normalisation. sampling: None without. norm: None without, and
+    with a sampling. shuffles: whether the target is space-to-depth, with cells of 2 x 2 x 2 voxels
+    as 8 groups of channels. around: of blocks of a volume, if the source includes a halo around
+    each of them: its first voxel from the block's. excess: of the volume's value before padding, as
+    that of a `Tensor`.
     """
 
     source: TensorView
@@ -508,6 +523,7 @@ class Pointwise:
     sampling: Sampling | None = None
     after: Activation = IDENTITY
     combination: Combination = "add"
+    norm: ChannelNorm | None = None
     shuffles: bool = False
     around: Triple | None = None
     excess: Triple = field(default=ZEROS, repr=False)

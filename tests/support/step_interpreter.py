@@ -13,6 +13,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     ActivatedView,
     Activation,
     AddPatches,
+    ChannelNorm,
     Conv,
     Geometry,
     Interleave,
@@ -286,7 +287,17 @@ class Memory:
 
     def evaluated(self, step: Pointwise | Unpack) -> FloatArray:
         values = self.scaled(self.read(step.source), step.table)
+        if isinstance(step, Pointwise) and step.norm:
+            values = self.normalised(values, step.norm)
         return self.activated(values, step.activation)
+
+    def normalised(self, values: FloatArray, norm: ChannelNorm) -> FloatArray:
+        own = values[..., : norm.channels]
+        centred = own - own.mean(-1, keepdims=True)
+        deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + norm.epsilon)
+        made = np.zeros_like(values)
+        made[..., : norm.channels] = centred / deviation
+        return made * self.lowered.constants[norm.scale] + self.lowered.constants[norm.shift]
 
     def activated(self, values: FloatArray, activation: Activation) -> FloatArray:
         if activation.slopes is None:

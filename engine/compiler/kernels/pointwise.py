@@ -7,7 +7,7 @@ from math import prod
 from ...network.layers import Downsample, Pool, Triple, Upsample
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
-from ..steps import IDENTITY, Interleave, Pointwise, Sampling
+from ..steps import IDENTITY, ChannelNorm, Interleave, Pointwise, Sampling
 from ..tensors import NUMBER_BYTES, TensorView, stored_channels
 from .launch import (
     BLOCK,
@@ -49,6 +49,8 @@ class PassTile:
 
 def pointwise(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
     """Return the launch of a pass over voxels."""
+    if step.norm is not None:
+        return _normalise_voxels(step, at, gpu)
     view, target = step.source, step.target
     across, _ = block_shape(view.channels, target.precision)
     columns = -(-vectors(view.channels, target.precision) // across)
@@ -57,6 +59,33 @@ def pointwise(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
     grid = -(-depth * height // tile.rows), columns, step.patches.count
     block = across, tile.columns, 1
     return Launch("pointwise", kernel, grid, block, 0, pass_arguments(step, at, tile))
+
+
+MOST_NORMALISED = 1024
+"""Most channels over which each voxel is normalised."""
+
+_WARP, _NORM_BLOCKS = 32, 8
+"""Most threads of a voxel, and blocks per multiprocessor that its rows should fill."""
+
+
+def _normalise_voxels(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
+    """Return the launch of a pass that normalises each voxel over its channels."""
+    tile = constants("normalise_voxels.cu")
+    each = vectors(step.source.channels, step.target.precision)
+    across = min(1 << (each - 1).bit_length(), _WARP)
+    depth, height, width = step.target_extents
+    whole_warps = _WARP // across
+    columns = min(tile["THREADS"] // across, -(-width // whole_warps) * whole_warps)
+    rows = -(-depth * height // (_NORM_BLOCKS * gpu.multiprocessors))
+    form = "PLAIN" if form_of(step) == "PLAIN" else "GENERAL"
+    return Launch(
+        "normalise_voxels",
+        f"normalise_voxels<{cpp(each > _WARP)}, {form}>",
+        (-(-depth * height // rows), 1, step.patches.count),
+        (across, columns, 1),
+        0,
+        pass_arguments(step, at, PassTile(rows, columns, 1)),
+    )
 
 
 def form_of(step: Pointwise) -> str:
@@ -112,6 +141,14 @@ def _filter(sampling: Sampling | None) -> Structure:
     )
 
 
+def _norm(norm: ChannelNorm | None, at: Addresses) -> Structure:
+    if norm is None:
+        return structure("pass.cuh", "ChannelNorm")()
+    return structure("pass.cuh", "ChannelNorm")(
+        scale=at(norm.scale), shift=at(norm.shift), channels=norm.channels, epsilon=norm.epsilon
+    )
+
+
 def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Structure:
     """Return the arguments of a pass; tile: None for kernels that do not use it."""
     view, target, sampling = step.source, step.target, step.sampling
@@ -155,6 +192,7 @@ def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Str
         border_value=border_value,
         filter=_filter(sampling),
         window=_window(sampling),
+        norm=_norm(step.norm, at),
     )
 
 
@@ -240,4 +278,13 @@ KERNELS = (
         in_blocks=True,
     ),
     KernelSpec("interleave"),
+    KernelSpec(
+        "normalise_voxels",
+        tuple(
+            f"normalise_voxels<{is_wide}, {form}>"
+            for is_wide in ("false", "true")
+            for form in ("PLAIN", "GENERAL")
+        ),
+        in_blocks=True,
+    ),
 )

@@ -18,6 +18,7 @@ from ..steps import (
     Activation,
     AddPatches,
     ChannelGroups,
+    ChannelNorm,
     Combination,
     Sampling,
     Statistics,
@@ -31,7 +32,7 @@ from .builder import (
     ValuePart,
     in_memory,
 )
-from .compound_layers import compound_activations
+from .compound_layers import Compound, VoxelNorm, compound_layers
 from .inner_layers import convolve, convolve_dense, convolve_transposed
 from .narrow_layers import convolve_narrow
 from .outer_layers import convolve_patches, lower_to_output, takes_patches
@@ -56,12 +57,12 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
         network.graph.check_patch(layout.patch)
     network, adds_patches = _without_outer_sum(network)
     builder = ProgramBuilder(network, layout, gpu, maps)
-    compounds, unneeded = compound_activations(network)
+    compounds, unneeded = compound_layers(network)
     for node in network.graph.nodes:
         if node.name in unneeded:
             continue
         if compound := compounds.get(node.name):
-            builder.values[node.name] = _activated(builder, compound.source, compound.activation)
+            builder.values[node.name] = _compound(builder, node, compound)
             continue
         if lower_to_output(builder, node):
             break
@@ -125,6 +126,14 @@ def _value(builder: ProgramBuilder, node: Node) -> Value:
             return _activate(builder, node, activation)
 
 
+def _compound(builder: ProgramBuilder, node: Node, compound: Compound) -> Value:
+    match compound.operation:
+        case Activation() as activation:
+            return _activated(builder, compound.source, activation)
+        case VoxelNorm() as norm:
+            return _normalise_voxels(builder, node, compound.source, norm)
+
+
 def _activate(
     builder: ProgramBuilder, node: Node, layer: layers.ActivationLayer | layers.PRelu
 ) -> Value:
@@ -169,6 +178,24 @@ def _with_activations(value: Value, activations: Iterable[Activation]) -> Value:
         for part, activation in zip(value.parts, activations, strict=True)
     ]
     return replace(value, parts=tuple(parts))
+
+
+def _normalise_voxels(builder: ProgramBuilder, node: Node, source: str, norm: VoxelNorm) -> Value:
+    source = _in_order(builder, source)
+    value = builder.elementwise(source)
+    if len(value.parts) != 1 or not value.parts[0].is_affine:
+        value, _ = builder.view(source)
+    used = np.arange(value.stored) < len(value.slots)
+    scale, shift = (
+        builder.constant(
+            f"{node.name}.{role}",
+            used * np.float32(usual) if key is None else builder.by_slot(key, value),
+        )
+        for role, key, usual in (("scale", norm.scale, 1), ("shift", norm.shift, 0))
+    )
+    done = ChannelNorm(len(value.slots), norm.epsilon, scale, shift)
+    [part] = value.parts
+    return replace(value, parts=(replace(part, norm=done, is_biased_only=False),))
 
 
 def _normalise(
@@ -273,6 +300,8 @@ def _concat(builder: ProgramBuilder, node: Node) -> Value:
 
 def _sample(builder: ProgramBuilder, node: Node, sampling: Sampling) -> Value:
     value = builder.elementwise(node.inputs[0])
+    if any(part.norm for part in value.parts):
+        value, _ = builder.view(node.inputs[0])
     shape, excess = builder.shapes[node.name], builder.excess_of(node.name)
     return replace(value, extents=shape.extents, sampling=sampling, sampled_excess=excess)
 
@@ -325,7 +354,8 @@ def _unpack(builder: ProgramBuilder) -> None:
     name = builder.graph.output
     value = builder.elementwise(name)
     part = value.parts[0]
-    if len(value.parts) != 1 or part.residual is not None or part.source.shuffled:
+    is_unpacked = part.residual is None and part.norm is None and not part.source.shuffled
+    if len(value.parts) != 1 or not is_unpacked:
         tensor = builder.write(name)
         part = ValuePart(tensor.whole)
     for channel, slot, count in _runs(value.slots):

@@ -18,6 +18,14 @@ struct Window {
     int counts_padding;       // in a mean, as zeros
 };
 
+// Normalisation of each voxel over its channels, before the activation.
+struct ChannelNorm {
+    const float* scale;  // [channels as stored]
+    const float* shift;
+    int channels;        // that count, from the first on; 0 without a normalisation
+    float epsilon;
+};
+
 // GATE: the first channel of the residual multiplies all of the expression's.
 enum Combination { ADD = 0, SUBTRACT = 1, MULTIPLY = 2, GATE = 3 };
 
@@ -47,6 +55,7 @@ struct Pointwise {
     float border_value;       // of CONSTANT
     Filter filter;
     Window window;
+    ChannelNorm norm;
 #ifdef IN_BLOCKS
     Blocks blocks;            // of the sampled value
     Blocks source_blocks;     // of the source and the residual
@@ -168,29 +177,30 @@ struct Channels {
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
             values[lane] = fmaf(values[lane], factor[lane], summand[lane]);
-            if (!has_curves(FORM)) values[lane] = p.activation.linear(values[lane]);
         }
-        if (FORM == GENERAL) {
-            finish(beside, values);
-        } else if (FORM == CURVED) {
-            p.activation.apply(values, first);
-        } else if (has_residual()) {
-            float other[LANES];
-            values_of(beside, p.residual_unit, other);
-#pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) values[lane] += other[lane];
-        }
+        finish(beside, values);
     }
 
-    // The activation, and what follows with a residual; as a loop, with the code of all curves once.
+    // The activation, and what follows with a residual. With curves, their code stands in a loop once.
     __device__ __forceinline__ void finish(const Vector& beside, float (&values)[LANES]) const {
+        float other[LANES];
+        if (FORM == GENERAL) {
 #pragma unroll 1
-        for (int turn = 0; turn < 2; ++turn) {
-            (turn ? p.after : p.activation).apply(values, first);
-            if (turn || !p.residual) return;
-            float other[LANES];
-            values_of(beside, p.residual_unit, other);
-            combine(values, other);
+            for (int turn = 0; turn < 2; ++turn) {
+                (turn ? p.after : p.activation).apply(values, first);
+                if (turn || !p.residual) return;
+                values_of(beside, p.residual_unit, other);
+                combine(values, other);
+            }
+        } else if (FORM == CURVED) {
+            p.activation.apply(values, first);
+        } else {
+            if (has_residual()) values_of(beside, p.residual_unit, other);
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) {
+                values[lane] = p.activation.linear(values[lane]);
+                if (has_residual()) values[lane] += other[lane];
+            }
         }
     }
 
