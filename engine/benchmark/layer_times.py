@@ -70,10 +70,11 @@ def work_of(step: Step) -> StepWork:
             work = work_of(pointwise)
             return replace(work, text=f"statistics, {work.text}")
         case steps.Pointwise(source=source, target=target, residual=residual, patches=patches):
+            is_norm = step.table is not None or step.norm is not None
             views = (source,) if residual is None else (source, residual)
             moved = (*(_seen(view) for view in views), target)
             size = sum(replace(tensor, batch=patches.count).bytes for tensor in moved)
-            kind = ("normalise" if step.table else "activate") + (" and add" if residual else "")
+            kind = ("normalise" if is_norm else "activate") + (" and add" if residual else "")
             text = f"{kind}, {source.channels}, {times(step.target_extents)}"
             return StepWork(_layer_of(target), text, size)
         case steps.Pack(target=target, channels=channels, extents=(depth, height, width)):

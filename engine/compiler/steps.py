@@ -83,7 +83,20 @@ class ConvShape:
 
 
 Curve: TypeAlias = Literal[
-    "linear", "tanh", "sigmoid", "elu", "softplus", "clip", "erf", "exp", "inverse", "inverse_root"
+    "linear",
+    "tanh",
+    "sigmoid",
+    "elu",
+    "softplus",
+    "clip",
+    "erf",
+    "exp",
+    "inverse",
+    "inverse_root",
+    "gelu",
+    "swish",
+    "hard_swish",
+    "mish",
 ]
 
 
@@ -93,8 +106,10 @@ class Activation:
 
     slope: below 0, linear is slope * x and elu slope * (exp(x) - 1); above, both are x. curve:
     tanh, sigmoid, softplus, erf and exp are those of x, clip keeps x from low to high, inverse is
-    1 / x and inverse_root 1 / sqrt(x) of an x of at least low. slopes: name of a float32 constant
-    [stored channels] with linear's slope of each channel, in place of the one slope.
+    1 / x and inverse_root 1 / sqrt(x) of an x of at least low. gelu is x times the normal
+    distribution function of x, swish x * sigmoid(slope * x + cube * x^3), hard_swish x times
+    x / 6 + 1 / 2 kept from 0 to 1, and mish x * tanh(softplus(x)). slopes: name of a float32
+    constant [stored channels] with linear's slope of each channel, in place of the one slope.
     """
 
     slope: float = 1.0
@@ -102,6 +117,7 @@ class Activation:
     low: float = -inf
     high: float = inf
     slopes: str | None = None
+    cube: float = 0.0
 
 
 IDENTITY = Activation()
@@ -131,6 +147,20 @@ def as_activation(layer: ActivationLayer) -> Activation:
             return Activation(curve="erf")
         case Exp():
             return Activation(curve="exp")
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelNorm:
+    """Normalisation of each voxel over its channels, with biased variance, then scale and shift.
+
+    channels: those that count, from the first on; all others become 0. epsilon: added to the
+    variance. scale, shift: names of float32 constants [stored channels], 0 for other channels.
+    """
+
+    channels: int
+    epsilon: float
+    scale: str
+    shift: str
 
 
 Combination: TypeAlias = Literal["add", "subtract", "multiply", "gate"]
@@ -467,16 +497,17 @@ class Statistics:
 class Pointwise:
     """An expression over voxels, sampled and padded -> channels of target.
 
-    It is after(activation(source * factor + summand) + residual), `after` only with a residual;
-    combination replaces the second +. The channels of the table repeat if the source has more of
-    them.
+    It is after(activation(norm(source * factor + summand)) + residual), `after` only with a
+    residual; combination replaces the second +. The channels of the table repeat if the source has
+    more of them.
 
     extents: those of the value after sampling and before padding. Target voxel t is the value at t
     + origin, continued past its border by mode. patches: which of the batch. first_channel: of the
-    target. table: None without a normalisation. sampling: None without. shuffles: whether the
-    target is space-to-depth, with cells of 2 x 2 x 2 voxels as 8 groups of channels. around: of
-    blocks of a volume, if the source includes a halo around each of them: its first voxel from the
-    block's. excess: of the volume's value before padding, as that of a `Tensor`.
+    target. table: None without a normalisation. sampling: None without. norm: None without, and
+    with a sampling. shuffles: whether the target is space-to-depth, with cells of 2 x 2 x 2 voxels
+    as 8 groups of channels. around: of blocks of a volume, if the source includes a halo around
+    each of them: its first voxel from the block's. excess: of the volume's value before padding, as
+    that of a `Tensor`.
     """
 
     source: TensorView
@@ -492,6 +523,7 @@ class Pointwise:
     sampling: Sampling | None = None
     after: Activation = IDENTITY
     combination: Combination = "add"
+    norm: ChannelNorm | None = None
     shuffles: bool = False
     around: Triple | None = None
     excess: Triple = field(default=ZEROS, repr=False)

@@ -11,9 +11,9 @@ result against fp32 on the CPU. The last line is the alternative: the time of th
 where no layer takes the kernel, beside the time with it. Exits with status 1 if no step launches
 the kernel on this GPU.
 
-Kernels that no usual layer takes (convolve, pack, unpack, check, sliding_window) are launched by
-themselves, on one shape, with random numbers; no error is shown. A new kernel gets a shape in
-SHAPES, or launches in ALONE if cuDNN computes its layers on usual GPUs.
+Kernels that no usual layer takes (convolve, normalise_voxels, pack, unpack, check, sliding_window)
+are launched by themselves, on one shape or two, with random numbers; no error is shown. A new
+kernel gets a shape in SHAPES, or launches in ALONE if cuDNN computes its layers on usual GPUs.
 """
 
 import argparse
@@ -52,10 +52,12 @@ from cuda_cyclegan.engine.compiler.kernels.step_launches import launches
 from cuda_cyclegan.engine.compiler.program import fusion
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
+    ChannelNorm,
     Conv,
     ConvShape,
     Interleave,
     Pack,
+    Pointwise,
     Step,
     Unpack,
 )
@@ -186,6 +188,19 @@ def _convolution() -> Iterator[Alone]:
     yield _of_step("conv 3x3x3, 128 to 128, 32x32x32", step, sizes, 2 * shape.products, "fp32")
 
 
+def _voxel_norm() -> Iterator[Alone]:
+    for channels, edge in ((32, 64), (512, 8)):
+        extents = edge, edge, edge
+        source, target = (
+            Tensor(name, 1, extents, channels, "fp16") for name in ("source", "target")
+        )
+        norm = ChannelNorm(channels, 1e-5, "scale", "shift")
+        step = Pointwise(source.whole, target, Region(0, 1), extents, (0, 0, 0), "zero", norm=norm)
+        sizes = {item.name: item.bytes for item in (source, target)}
+        sizes |= dict.fromkeys(("scale", "shift"), 4 * channels)
+        yield _of_step(f"norm of voxels, {channels} channels, {edge}^3", step, sizes)
+
+
 def _packing() -> Iterator[Alone]:
     target = Tensor("target", 1, (132, 128, 128), 32, "fp16")
     step = Pack(target, Region(0, 1), 1, LARGE, (-2, -2, -2), "zero", (5, 5))
@@ -278,6 +293,7 @@ ALONE = {
     "check": _checks,
     "convolve": _convolution,
     "interleave": _interleaving,
+    "normalise_voxels": _voxel_norm,
     "pack": _packing,
     "sliding_window": _window,
     "unpack": _unpacking,

@@ -38,11 +38,16 @@ from cuda_cyclegan.engine.network.layers import (
 
 
 def random_network(graph: Graph, seed: int) -> Network:
-    """The graph with weights that keep the signal's size through the layers."""
+    """The graph with weights that keep the signal's size through the layers.
+
+    A weight of the name "=0.5 of 8" is 0.5 everywhere; "=centred of 8" takes off the mean.
+    """
     random = np.random.default_rng(seed)
     weights = {}
     for name, shape in graph.weight_shapes():
-        if len(shape) == 5:
+        if name.startswith("="):
+            weights[name] = _stated(name[1:].split()[0], shape)
+        elif len(shape) == 5:
             spread = np.sqrt(2 / (np.prod(shape) / max(shape[:2])))
             weights[name] = random.normal(0, spread, shape)
         elif name.endswith("scale"):
@@ -50,6 +55,12 @@ def random_network(graph: Graph, seed: int) -> Network:
         else:
             weights[name] = random.normal(0, 0.2, shape)
     return Network(graph, {name: array.astype(np.float32) for name, array in weights.items()})
+
+
+def _stated(word: str, shape: tuple[int, ...]) -> np.ndarray:
+    if word == "centred":
+        return (np.eye(shape[0]) - 1 / shape[0]).reshape(shape)
+    return np.full(shape, float(word))
 
 
 def untrained_network(graph: Graph, seed: int) -> Network:
@@ -78,6 +89,45 @@ def _conv(name: str, into: int, out: int, kernel: int = 3, bias: bool = True) ->
     half = kernel // 2
     own = (half, half, half)
     return Conv3d(into, out, edge, f"{name}.weight", f"{name}.bias" if bias else None, padding=own)
+
+
+def _line(channels: int, scale: float, shift: float) -> ChannelAffine:
+    """The same line in all channels."""
+    return ChannelAffine(channels, f"={scale!r} of {channels}", f"={shift!r} of {channels}")
+
+
+def _mean_of(name: str, channels: int) -> tuple[str, Conv3d]:
+    """The mean of all channels."""
+    return name, Conv3d(channels, 1, (1, 1, 1), f"={1 / channels!r} of 1x{channels}")
+
+
+def layer_norm(
+    name: str, source: str, channels: int, *, is_affine: bool = True, is_subtracted: bool = False
+) -> list[tuple[str, Layer] | tuple[str, Layer, tuple[str, ...]]]:
+    """A norm of each voxel over its channels, as imports leave it.
+
+    is_subtracted: whether the mean is a tensor, and not part of a convolution.
+    """
+    less, square = f"{name} less", f"{name} square"
+    centred: list[tuple[str, Layer] | tuple[str, Layer, tuple[str, ...]]] = [
+        (less, Conv3d(channels, channels, (1, 1, 1), f"=centred of {channels}"), (source,))
+    ]
+    if is_subtracted:
+        mean, wide = _mean_of(f"{name} mean", channels)
+        ones = Conv3d(1, channels, (1, 1, 1), f"=1.0 of {channels}x1")
+        spread = f"{name} wide"
+        centred = [(mean, wide, (source,)), (spread, ones), (less, Subtract(), (source, spread))]
+    product = f"{name} product" if is_affine else name
+    affine = ChannelAffine(channels, f"{name}.scale", f"{name}.shift")
+    return [
+        *centred,
+        (square, Multiply(), (less, less)),
+        _mean_of(f"{name} mean of squares", channels),
+        (f"{name} more", _line(1, 1.0, 1e-2)),
+        (f"{name} inverse", Inverse(0.99e-2, root=True)),
+        (product, Multiply(), (less, f"{name} inverse")),
+        *([(name, affine)] if is_affine else []),
+    ]
 
 
 def _grouped(name: str, into: int, out: int, groups: int, kernel: int = 3) -> Conv3d:
@@ -371,6 +421,60 @@ ODD_GRAPHS = {
         ("root", Inverse(0.3, root=True)),
         ("product", Multiply(), ("inverse", "root")),
         ("leave", _conv("leave", 6, 1)),
+    ),
+    "norms of voxels over channels": chain(
+        1,
+        ("a", _conv("a", 1, 5)),
+        *layer_norm("first", "a", 5),
+        ("relu", Relu()),
+        ("pad", Pad("reflect", _ONE, _ONE)),
+        ("b", Conv3d(5, 20, (3, 3, 3), "b.weight")),
+        *layer_norm("second", "b", 20, is_affine=False),
+        ("small", Pool("mean", _DOUBLE, _DOUBLE)),
+        ("near", Upsample("nearest", _DOUBLE)),
+        ("even", InstanceNorm(20)),
+        *layer_norm("third", "even", 20, is_subtracted=True),
+        ("c", _conv("c", 20, 3)),
+        ("sum", Add(), ("third", "b")),
+        ("join", Concat(), ("first", "c")),
+        *layer_norm("fourth", "join", 8),
+        ("gate", _conv("gate", 8, 1, kernel=1), ("join",)),
+        ("gated", Multiply(), ("fourth", "gate")),
+        ("wide", Concat(), ("gated", "sum")),
+        ("d", _conv("d", 28, 3)),
+        *layer_norm("last", "d", 3),
+    ),
+    "activations of several layers": chain(
+        1,
+        ("a", _conv("a", 1, 6)),
+        ("narrow", _line(6, 0.5**0.5, 0.0)),
+        ("bell", Erf()),
+        ("share", _line(6, 0.5, 0.5)),
+        ("gelu", Multiply(), ("share", "a")),
+        ("pad", Pad("reflect", _ONE, _ONE)),
+        ("b", Conv3d(6, 6, (3, 3, 3), "b.weight", "b.bias")),
+        ("sum", Add(), ("b", "gelu")),
+        ("sigmoid", Sigmoid()),
+        ("swish", Multiply(), ("sum", "sigmoid")),
+        ("norm", InstanceNorm(6, "norm.scale", "norm.shift")),
+        ("soft", Softplus()),
+        ("bent", Tanh()),
+        ("mish", Multiply(), ("bent", "norm")),
+        ("join", Concat(), ("mish", "sigmoid")),
+        ("rise", _line(12, 1.0, 3.0)),
+        ("kept", Clip(0.0, 6.0)),
+        ("product", Multiply(), ("kept", "join")),
+        ("hard", _line(12, 1 / 6, 0.0)),
+        ("c", _conv("c", 12, 2, kernel=1)),
+        ("square", Multiply(), ("c", "c")),
+        (
+            "cubed",
+            _line(2, 0.044715 * (2 / 3.141592653589793) ** 0.5, (2 / 3.141592653589793) ** 0.5),
+        ),
+        ("power", Multiply(), ("cubed", "c")),
+        ("steep", Tanh()),
+        ("weight", _line(2, 0.5, 0.5)),
+        ("by tanh", Multiply(), ("weight", "c")),
     ),
     "groups of whole vectors": chain(
         1,

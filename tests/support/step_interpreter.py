@@ -13,6 +13,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     ActivatedView,
     Activation,
     AddPatches,
+    ChannelNorm,
     Conv,
     Geometry,
     Interleave,
@@ -286,7 +287,17 @@ class Memory:
 
     def evaluated(self, step: Pointwise | Unpack) -> FloatArray:
         values = self.scaled(self.read(step.source), step.table)
+        if isinstance(step, Pointwise) and step.norm:
+            values = self.normalised(values, step.norm)
         return self.activated(values, step.activation)
+
+    def normalised(self, values: FloatArray, norm: ChannelNorm) -> FloatArray:
+        own = values[..., : norm.channels]
+        centred = own - own.mean(-1, keepdims=True)
+        deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + norm.epsilon)
+        made = np.zeros_like(values)
+        made[..., : norm.channels] = centred / deviation
+        return made * self.lowered.constants[norm.scale] + self.lowered.constants[norm.shift]
 
     def activated(self, values: FloatArray, activation: Activation) -> FloatArray:
         if activation.slopes is None:
@@ -424,6 +435,15 @@ def activated(values: FloatArray, activation: Activation) -> FloatArray:
             return 1 / np.maximum(values, np.float32(activation.low))
         case "inverse_root":
             return 1 / np.sqrt(np.maximum(values, np.float32(activation.low)))
+        case "gelu":
+            return values * (0.5 + 0.5 * np.vectorize(erf, [np.float32])(values * np.sqrt(0.5)))
+        case "swish":
+            power = activation.slope * values + activation.cube * values**3
+            return values * (0.5 + 0.5 * np.tanh(0.5 * power))
+        case "hard_swish":
+            return values * np.clip(values / 6 + 0.5, 0, 1)
+        case "mish":
+            return values * np.tanh(np.logaddexp(np.float32(0), values))
 
 
 def taken(values: FloatArray, places: list[np.ndarray], mode: PadMode) -> FloatArray:

@@ -198,6 +198,7 @@ def activation_argument(activation: Activation, at: Addresses, channel: int = 0)
     return structure("element.cuh", "Activation")(
         slopes=at(activation.slopes) + 4 * channel if activation.slopes else None,
         slope=activation.slope,
+        cube=activation.cube,
         low=activation.low,
         high=activation.high,
         curve=constants("element.cuh")[activation.curve.upper()],

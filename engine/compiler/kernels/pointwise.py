@@ -7,7 +7,7 @@ from math import prod
 from ...network.layers import Downsample, Pool, Triple, Upsample
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
-from ..steps import IDENTITY, Interleave, Pointwise, Sampling
+from ..steps import IDENTITY, ChannelNorm, Interleave, Pointwise, Sampling
 from ..tensors import NUMBER_BYTES, TensorView, stored_channels
 from .launch import (
     BLOCK,
@@ -49,6 +49,8 @@ class PassTile:
 
 def pointwise(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
     """Return the launch of a pass over voxels."""
+    if step.norm is not None:
+        return _normalise_voxels(step, at, gpu)
     view, target = step.source, step.target
     across, _ = block_shape(view.channels, target.precision)
     columns = -(-vectors(view.channels, target.precision) // across)
@@ -59,17 +61,47 @@ def pointwise(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
     return Launch("pointwise", kernel, grid, block, 0, pass_arguments(step, at, tile))
 
 
+MOST_NORMALISED = 1024
+"""Most channels over which each voxel is normalised."""
+
+_WARP, _NORM_BLOCKS = 32, 8
+"""Most threads of a voxel, and blocks per multiprocessor that its rows should fill."""
+
+
+def _normalise_voxels(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
+    """Return the launch of a pass that normalises each voxel over its channels."""
+    tile = constants("normalise_voxels.cu")
+    each = vectors(step.source.channels, step.target.precision)
+    across = min(1 << (each - 1).bit_length(), _WARP)
+    depth, height, width = step.target_extents
+    whole_warps = _WARP // across
+    columns = min(tile["THREADS"] // across, -(-width // whole_warps) * whole_warps)
+    rows = -(-depth * height // (_NORM_BLOCKS * gpu.multiprocessors))
+    form = "PLAIN" if form_of(step) == "PLAIN" else "GENERAL"
+    return Launch(
+        "normalise_voxels",
+        f"normalise_voxels<{cpp(each > _WARP)}, {form}>",
+        (-(-depth * height // rows), 1, step.patches.count),
+        (across, columns, 1),
+        0,
+        pass_arguments(step, at, PassTile(rows, columns, 1)),
+    )
+
+
 def form_of(step: Pointwise) -> str:
     """Return the form of a pass in pass.cuh, one of `FORMS`."""
     activation = step.activation
     has_one_slope = activation.curve == "linear" and activation.slopes is None
-    if not has_one_slope or step.after != IDENTITY or step.combination != "add":
-        return "GENERAL"
-    return "RESIDUAL" if step.residual else "PLAIN"
+    if step.residual is None and has_one_slope:
+        return "PLAIN"
+    if step.residual is None and step.sampling is None:
+        return "CURVED"
+    is_plain_sum = step.after == IDENTITY and step.combination == "add"
+    return "RESIDUAL" if step.residual and has_one_slope and is_plain_sum else "GENERAL"
 
 
 def _template(sampling: Sampling | None) -> str:
-    """Return the part of a kernel's C++ name that describes a sampling, one of `_TEMPLATES`."""
+    """Return the beginning of a kernel's C++ name after `pointwise`, by the sampling."""
     match sampling:
         case None:
             return "<"
@@ -106,6 +138,14 @@ def _filter(sampling: Sampling | None) -> Structure:
     row = tuple(sampling.filter.tolist())
     return structure("pass.cuh", "Filter")(
         taps=sampling.taps, border=border, border_value=value, row=row
+    )
+
+
+def _norm(norm: ChannelNorm | None, at: Addresses) -> Structure:
+    if norm is None:
+        return structure("pass.cuh", "ChannelNorm")()
+    return structure("pass.cuh", "ChannelNorm")(
+        scale=at(norm.scale), shift=at(norm.shift), channels=norm.channels, epsilon=norm.epsilon
     )
 
 
@@ -152,6 +192,7 @@ def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Str
         border_value=border_value,
         filter=_filter(sampling),
         window=_window(sampling),
+        norm=_norm(step.norm, at),
     )
 
 
@@ -219,9 +260,9 @@ def interleave(step: Interleave, at: Addresses) -> Launch:
     return Launch("interleave", "interleave", grid, (BLOCK, 1, 1), 0, values)
 
 
-FORMS = "PLAIN", "RESIDUAL", "GENERAL"
-_TEMPLATES = (
-    "<",
+SAMPLED_FORMS = "PLAIN", "RESIDUAL", "GENERAL"
+FORMS = *SAMPLED_FORMS, "CURVED"
+_SAMPLED = (
     *(f"_sampled<{mode}, " for mode in ("NEAREST", "LARGEST", "MEAN")),
     *(f"_blended<{taken}, " for taken in ("Between<false>", "Between<true>", "Filtered")),
 )
@@ -230,8 +271,20 @@ _TEMPLATES = (
 KERNELS = (
     KernelSpec(
         "pointwise",
-        tuple(f"pointwise{template}{form}>" for template in _TEMPLATES for form in FORMS),
+        (
+            *(f"pointwise<{form}>" for form in FORMS),
+            *(f"pointwise{sampled}{form}>" for sampled in _SAMPLED for form in SAMPLED_FORMS),
+        ),
         in_blocks=True,
     ),
     KernelSpec("interleave"),
+    KernelSpec(
+        "normalise_voxels",
+        tuple(
+            f"normalise_voxels<{is_wide}, {form}>"
+            for is_wide in ("false", "true")
+            for form in ("PLAIN", "GENERAL")
+        ),
+        in_blocks=True,
+    ),
 )

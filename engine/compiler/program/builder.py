@@ -1,6 +1,6 @@
 """IR builder of a lowering: known values, in memory or not, and how to write one into memory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,17 @@ from ...network.layers import (
 )
 from ..gpu_properties import GpuProperties
 from ..lowered import Layout, Lowered
-from ..steps import IDENTITY, Activation, Combination, Pack, Pointwise, Sampling, Statistics, Step
+from ..steps import (
+    IDENTITY,
+    Activation,
+    ChannelNorm,
+    Combination,
+    Pack,
+    Pointwise,
+    Sampling,
+    Statistics,
+    Step,
+)
 from ..tensors import (
     COUNTERS,
     NUMBER_BYTES,
@@ -43,7 +53,7 @@ overflow, which a run reports, if nearly all voxels of a feature map are alike.
 
 @dataclass(frozen=True, slots=True)
 class ValuePart:
-    """after(activation(source * factor + summand) + residual); `after` only with a residual.
+    """after(activation(norm(source * factor + summand)) + residual); `after` only with a residual.
 
     combination: operation in place of the second +. is_biased_only: the table only adds a
     convolution's bias.
@@ -56,11 +66,13 @@ class ValuePart:
     is_biased_only: bool = False
     after: Activation = IDENTITY
     combination: Combination = "add"
+    norm: ChannelNorm | None = None
 
     @property
     def is_bare(self) -> bool:
         """Whether the part is its source."""
-        return self.table is None and self.activation == IDENTITY and self.residual is None
+        is_changed = self.table or self.norm or self.residual or self.activation != IDENTITY
+        return not is_changed
 
     @property
     def is_linear(self) -> bool:
@@ -68,10 +80,15 @@ class ValuePart:
         return self.is_bare or self.is_biased_only
 
     @property
+    def is_affine(self) -> bool:
+        """Whether the part is its source, normalised by a table or not."""
+        return replace(self, table=None).is_bare
+
+    @property
     def is_fusible(self) -> bool:
         """Whether a step may compute the part as it reads it, as an ActivatedView."""
         bends_once = self.activation.curve == "linear" and self.activation.slopes is None
-        return bends_once and self.residual is None
+        return bends_once and self.residual is None and self.norm is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +365,7 @@ class ProgramBuilder:
                 value.sampling,
                 part.after,
                 part.combination,
+                part.norm,
                 shuffles,
                 excess=value.excess,
             )

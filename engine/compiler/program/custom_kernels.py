@@ -143,7 +143,7 @@ def padded_operands(builder: ProgramBuilder, layer: str, value: Value) -> Iterat
     if value.sampling is None:
         yield from _as_it_is(value, pad)
         is_read = part.residual is None and not (part.source.shuffled and part.activation.slopes)
-        if len(value.parts) == 1 and is_read and not part.is_bare:
+        if len(value.parts) == 1 and is_read and not part.norm and not part.is_bare:
             yield KernelInputs(
                 (ActivatedView(part.source),),
                 value.slots,

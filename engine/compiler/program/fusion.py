@@ -87,6 +87,7 @@ def _fits(statistics: Statistics, step: Pointwise, gpu: GpuProperties) -> bool:
         and statistics.groups is None
         and view.tensor.bytes * whole <= gpu.l2_bytes * share
         and step.sampling is None
+        and step.norm is None
         and not step.shuffles
         and step.patches.count == view.tensor.batch
     )

@@ -4,7 +4,7 @@ Only convolutions, statistics and outputs need their operand in memory. All betw
 an expression and written in one pass, with the border that the next convolution needs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..steps import (
     Activation,
     AddPatches,
     ChannelGroups,
+    ChannelNorm,
     Combination,
     Sampling,
     Statistics,
@@ -31,6 +32,7 @@ from .builder import (
     ValuePart,
     in_memory,
 )
+from .compound_layers import Compound, VoxelNorm, compound_layers
 from .inner_layers import convolve, convolve_dense, convolve_transposed
 from .narrow_layers import convolve_narrow
 from .outer_layers import convolve_patches, lower_to_output, takes_patches
@@ -55,7 +57,13 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
         network.graph.check_patch(layout.patch)
     network, adds_patches = _without_outer_sum(network)
     builder = ProgramBuilder(network, layout, gpu, maps)
+    compounds, unneeded = compound_layers(network)
     for node in network.graph.nodes:
+        if node.name in unneeded:
+            continue
+        if compound := compounds.get(node.name):
+            builder.values[node.name] = _compound(builder, node, compound)
+            continue
         if lower_to_output(builder, node):
             break
         if node.name not in builder.values and not _lower_narrow(builder, node):
@@ -118,38 +126,76 @@ def _value(builder: ProgramBuilder, node: Node) -> Value:
             return _activate(builder, node, activation)
 
 
+def _compound(builder: ProgramBuilder, node: Node, compound: Compound) -> Value:
+    match compound.operation:
+        case Activation() as activation:
+            return _activated(builder, compound.source, activation)
+        case VoxelNorm() as norm:
+            return _normalise_voxels(builder, node, compound.source, norm)
+
+
 def _activate(
     builder: ProgramBuilder, node: Node, layer: layers.ActivationLayer | layers.PRelu
 ) -> Value:
-    value = builder.elementwise(node.inputs[0])
-    only = value.parts[0] if len(value.parts) == 1 else None
-    if only and only.residual and only.after == IDENTITY:
-        [activation] = _activations(builder, node, layer, value)
-        return replace(value, parts=(replace(only, after=activation),))
+    if isinstance(layer, layers.PRelu):
+        return _with_slopes(builder, node, layer)
+    return _activated(builder, node.inputs[0], as_activation(layer))
+
+
+def _activated(builder: ProgramBuilder, source: str, activation: Activation) -> Value:
+    value = _activable(builder, source)
+    return _with_activations(value, [activation] * len(value.parts))
+
+
+def _with_slopes(builder: ProgramBuilder, node: Node, layer: layers.PRelu) -> Value:
+    value = _activable(builder, node.inputs[0])
+    slopes, first = builder.by_slot(layer.slope, value), 0
+    activations: list[Activation] = []
+    for number, part in enumerate(value.parts):
+        last = first + part.source.channels
+        name = builder.constant(f"{node.name}.slopes{number}", slopes[first:last])
+        activations.append(Activation(slopes=name))
+        first = last
+    return _with_activations(value, activations)
+
+
+def _activable(builder: ProgramBuilder, name: str) -> Value:
+    """Return a node's value such that each of its parts may have one more activation."""
+    value = builder.elementwise(name)
+    [*others, last] = value.parts
+    if last.residual and not others and last.after == IDENTITY:
+        return value
     if any(part.activation != IDENTITY or part.residual for part in value.parts):
-        value, _ = builder.view(node.inputs[0])
+        value, _ = builder.view(name)
+    return value
+
+
+def _with_activations(value: Value, activations: Iterable[Activation]) -> Value:
     parts = [
-        replace(part, activation=activation, is_biased_only=False)
-        for part, activation in zip(
-            value.parts, _activations(builder, node, layer, value), strict=True
-        )
+        replace(part, after=activation)
+        if part.residual
+        else replace(part, activation=activation, is_biased_only=False)
+        for part, activation in zip(value.parts, activations, strict=True)
     ]
     return replace(value, parts=tuple(parts))
 
 
-def _activations(
-    builder: ProgramBuilder, node: Node, layer: layers.ActivationLayer | layers.PRelu, value: Value
-) -> Iterator[Activation]:
-    """Yield the activation that a layer applies to each part of a value."""
-    if not isinstance(layer, layers.PRelu):
-        yield from [as_activation(layer)] * len(value.parts)
-        return
-    slopes, first = builder.by_slot(layer.slope, value), 0
-    for number, part in enumerate(value.parts):
-        last = first + part.source.channels
-        name = builder.constant(f"{node.name}.slopes{number}", slopes[first:last])
-        yield Activation(slopes=name)
-        first = last
+def _normalise_voxels(builder: ProgramBuilder, node: Node, source: str, norm: VoxelNorm) -> Value:
+    source = _in_order(builder, source)
+    value = builder.elementwise(source)
+    if len(value.parts) != 1 or not value.parts[0].is_affine:
+        value, _ = builder.view(source)
+    used = np.arange(value.stored) < len(value.slots)
+    scale, shift = (
+        builder.constant(
+            f"{node.name}.{role}",
+            used * np.float32(usual) if key is None else builder.by_slot(key, value),
+        )
+        for role, key, usual in (("scale", norm.scale, 1), ("shift", norm.shift, 0))
+    )
+    done = ChannelNorm(len(value.slots), norm.epsilon, scale, shift)
+    [part] = value.parts
+    return replace(value, parts=(replace(part, norm=done, is_biased_only=False),))
 
 
 def _normalise(
@@ -254,6 +300,8 @@ def _concat(builder: ProgramBuilder, node: Node) -> Value:
 
 def _sample(builder: ProgramBuilder, node: Node, sampling: Sampling) -> Value:
     value = builder.elementwise(node.inputs[0])
+    if any(part.norm for part in value.parts):
+        value, _ = builder.view(node.inputs[0])
     shape, excess = builder.shapes[node.name], builder.excess_of(node.name)
     return replace(value, extents=shape.extents, sampling=sampling, sampled_excess=excess)
 
@@ -306,7 +354,8 @@ def _unpack(builder: ProgramBuilder) -> None:
     name = builder.graph.output
     value = builder.elementwise(name)
     part = value.parts[0]
-    if len(value.parts) != 1 or part.residual is not None or part.source.shuffled:
+    is_unpacked = part.residual is None and part.norm is None and not part.source.shuffled
+    if len(value.parts) != 1 or not is_unpacked:
         tensor = builder.write(name)
         part = ValuePart(tensor.whole)
     for channel, slot, count in _runs(value.slots):

@@ -345,7 +345,7 @@ template <Form FORM>
 __device__ __forceinline__ void pad(
     const Pointwise& p, const Column& column, const float* table
 ) {
-    constexpr int AT_ONCE = FORM == GENERAL ? 2 : 5;  // the compiler takes long for that form
+    constexpr int AT_ONCE = has_curves(FORM) ? 2 : 5;  // the compiler takes long for curves
     const int local = threadIdx.x * LANES;
     if (column.channel >= p.channels) return;
     Channels<FORM> channels(p, column.patch, column.channel);

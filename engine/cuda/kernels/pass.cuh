@@ -18,6 +18,14 @@ struct Window {
     int counts_padding;       // in a mean, as zeros
 };
 
+// Normalisation of each voxel over its channels, before the activation.
+struct ChannelNorm {
+    const float* scale;  // [channels as stored]
+    const float* shift;
+    int channels;        // that count, from the first on; 0 without a normalisation
+    float epsilon;
+};
+
 // GATE: the first channel of the residual multiplies all of the expression's.
 enum Combination { ADD = 0, SUBTRACT = 1, MULTIPLY = 2, GATE = 3 };
 
@@ -47,6 +55,7 @@ struct Pointwise {
     float border_value;       // of CONSTANT
     Filter filter;
     Window window;
+    ChannelNorm norm;
 #ifdef IN_BLOCKS
     Blocks blocks;            // of the sampled value
     Blocks source_blocks;     // of the source and the residual
@@ -74,9 +83,13 @@ __device__ __forceinline__ const int (&sampled_extents(const Pointwise& p))[3] {
 }
 
 // How much of the expression a loop knows: one slope for all channels, without a residual or with
-// one that is added, as nearly all passes are; or all of it. So the common loops hold no code for
-// curves.
-enum Form { PLAIN, RESIDUAL, GENERAL };
+// one that is added, as nearly all passes are; any activation without a residual; or all of it. So the
+// common loops hold no code for curves, and the one for curves keeps no residual in registers.
+enum Form { PLAIN, RESIDUAL, CURVED, GENERAL };
+
+__device__ __forceinline__ constexpr bool has_curves(Form form) {
+    return form == CURVED || form == GENERAL;
+}
 
 // What stays the same for all voxels of a thread.
 template <Form FORM>
@@ -163,30 +176,44 @@ struct Channels {
         values_of(from, p.source_unit, values);
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            const float value = fmaf(values[lane], factor[lane], summand[lane]);
-            values[lane] =
-                FORM == GENERAL ? p.activation(value, first + lane) : p.activation.linear(value);
+            values[lane] = fmaf(values[lane], factor[lane], summand[lane]);
         }
-        if (has_residual()) {
-            float other[LANES];
-            values_of(beside, p.residual_unit, other);
-#pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) {
-                values[lane] = combined(values[lane], other[is_gated() ? 0 : lane]);
-            }
-        }
+        finish(beside, values);
+    }
+
+    // The activation, and what follows with a residual. With curves, their code stands in a loop once.
+    __device__ __forceinline__ void finish(const Vector& beside, float (&values)[LANES]) const {
+        float other[LANES];
         if (FORM == GENERAL) {
+#pragma unroll 1
+            for (int turn = 0; turn < 2; ++turn) {
+                (turn ? p.after : p.activation).apply(values, first);
+                if (turn || !p.residual) return;
+                values_of(beside, p.residual_unit, other);
+                combine(values, other);
+            }
+        } else if (FORM == CURVED) {
+            p.activation.apply(values, first);
+        } else {
+            if (has_residual()) values_of(beside, p.residual_unit, other);
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
-                values[lane] = p.after(values[lane], first + lane);
+                values[lane] = p.activation.linear(values[lane]);
+                if (has_residual()) values[lane] += other[lane];
             }
         }
     }
 
-    __device__ __forceinline__ float combined(float value, float other) const {
-        if (FORM == GENERAL && p.combination >= MULTIPLY) return value * other;
-        if (FORM == GENERAL && p.combination == SUBTRACT) return value - other;
-        return value + other;
+    __device__ __forceinline__ void combine(
+        float (&values)[LANES], const float (&other)[LANES]
+    ) const {
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            // Not other[is_gated() ? 0 : lane]: an index that is not known puts the array into memory.
+            const float factor = is_gated() ? other[0] : other[lane];
+            const float summand = p.combination == SUBTRACT ? -other[lane] : other[lane];
+            values[lane] = p.combination >= MULTIPLY ? values[lane] * factor : values[lane] + summand;
+        }
     }
 
     // What stands where the value is continued by a constant.

@@ -1,10 +1,14 @@
 """Passes over voxels, and the kernels around them, run lane by lane on the CPU."""
 
+import math
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from support.cells import as_cells
 from support.described_gpus import H200
@@ -18,8 +22,10 @@ from cuda_cyclegan.engine.compiler.steps import (
     Activation,
     AddPatches,
     ChannelGroups,
+    ChannelNorm,
     Conv,
     ConvShape,
+    Curve,
     Interleave,
     Normalise,
     Pack,
@@ -49,6 +55,9 @@ from cuda_cyclegan.engine.options import Precision
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 ELU, SIGMOID, TANH = Activation(0.7, "elu"), Activation(curve="sigmoid"), Activation(curve="tanh")
 ONES = (1, 1, 1)
+NUMBERS: dict[Precision, Any] = {"fp16": np.float16, "fp32": np.float32}
+Float64Array: TypeAlias = npt.NDArray[np.float64]
+erfc = np.vectorize(math.erfc, [np.float64])
 
 
 def run(
@@ -120,6 +129,173 @@ def test_a_pass_with_a_residual(
     np.testing.assert_allclose(
         target, wanted, atol=2e-2 if precision == "fp16" else 2e-6, rtol=2e-3
     )
+
+
+NORMS: list[tuple[int, int, Triple, Precision]] = [
+    (32, 32, (2, 3, 70), "fp16"),
+    (29, 32, (3, 5, 9), "fp16"),
+    (5, 8, (9, 2, 33), "fp16"),
+    (24, 24, (5, 3, 7), "fp32"),
+    (96, 96, (2, 2, 11), "fp16"),
+    (250, 256, (1, 3, 5), "fp16"),
+    (264, 264, (1, 2, 5), "fp16"),
+    (1024, 1024, (1, 2, 3), "fp16"),
+    (1021, 1024, (1, 2, 3), "fp32"),
+    (132, 132, (2, 1, 3), "fp32"),
+    (2, 4, (40, 30, 3), "fp32"),
+]
+"""Channels that count and that are stored, extents, precision."""
+
+
+@pytest.mark.parametrize(("channels", "stored", "extents", "precision"), NORMS)
+def test_a_norm_of_voxels(
+    channels: int, stored: int, extents: Triple, precision: Precision
+) -> None:
+    """Means are far from zero, after a table; unused channels hold numbers that do not count."""
+    random = np.random.default_rng(0)
+    shape = (2, *extents, stored)
+    source = random.normal(20, 2, shape).astype(NUMBERS[precision])
+    source[0, 0, 0, 0] = 100.0
+    source[1, 0, 0, 0] *= 500 if precision == "fp16" else 1e6
+    table = random.normal(1, 0.2, (2, 2, stored)).astype(np.float32)
+    used = np.arange(stored) < channels
+    scale, shift = (random.normal(1, 1, stored).astype(np.float32) * used for _ in range(2))
+    target = np.full(shape, np.nan, source.dtype)
+    step = Pointwise(
+        whole("source", source, precision),
+        whole("target", target, precision).tensor,
+        Region(0, 2),
+        extents,
+        (0, 0, 0),
+        "zero",
+        table=AffineTable("table", 2, stored),
+        norm=ChannelNorm(channels, 1e-2, "scale", "shift"),
+    )
+    memory = {"source": source, "table": table, "target": target, "scale": scale, "shift": shift}
+    run(step, memory, precision)
+    factor, summand = table.astype(np.float64)[:, :, None, None, None]
+    values = source.astype(np.float64) * factor + summand
+    values = values.astype(np.float32).astype(np.float64)[..., :channels]  # as the kernel has them
+    wanted = np.zeros(shape)
+    deviation = np.sqrt(values.var(-1, keepdims=True) + 1e-2)
+    wanted[..., :channels] = (values - values.mean(-1, keepdims=True)) / deviation
+    wanted = wanted * scale + shift
+    limit = 2e-3 if precision == "fp16" else 1e-4
+    np.testing.assert_allclose(target, wanted, atol=limit, rtol=limit)
+    assert (target[..., channels:] == 0).all()
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+@pytest.mark.parametrize(("channels", "stored"), [(20, 24), (270, 272)])
+def test_a_norm_of_voxels_with_all_that_a_pass_may_have(
+    channels: int, stored: int, precision: Precision
+) -> None:
+    random = np.random.default_rng(0)
+    shape, width = (2, 3, 4, 5, stored), 1
+    source, beside = (random.normal(0, 3, shape).astype(NUMBERS[precision]) for _ in range(2))
+    target = np.full((2, 5, 6, 7, stored), np.nan, source.dtype)
+    used = (np.arange(stored) < channels).astype(np.float32)
+    memory = {"source": source, "beside": beside, "target": target, "scale": used}
+    memory["shift"] = 0 * used
+    step = Pointwise(
+        whole("source", source, precision),
+        whole("target", target, precision).tensor,
+        Region(0, 2),
+        shape[1:4],
+        (-width,) * 3,
+        Constant(-1.5),
+        activation=Activation(curve="gelu"),
+        residual=whole("beside", beside, precision),
+        after=ELU,
+        combination="subtract",
+        norm=ChannelNorm(channels, 1e-5, "scale", "shift"),
+    )
+    run(step, memory, precision)
+    own = source[..., :channels].astype(np.float64)
+    wanted = np.zeros(shape)
+    wanted[..., :channels] = own - own.mean(-1, keepdims=True)
+    wanted /= np.sqrt(own.var(-1, keepdims=True) + 1e-5)
+    wanted = activated(wanted, Activation(curve="gelu")) - beside
+    wanted = padded(activated(wanted, ELU), width, Constant(-1.5))
+    assert_close(target, wanted, precision)
+
+
+def test_a_norm_of_a_voxel_hides_no_overflow() -> None:
+    source = np.ones((1, 1, 1, 6, 32), np.float32)
+    source[0, 0, 0, 1, 3], source[0, 0, 0, 2, 5], source[0, 0, 0, 3, 7] = np.inf, np.nan, 1e25
+    target, used = np.zeros_like(source), np.ones(32, np.float32)
+    view = whole("source", source, "fp32")
+    step = Pointwise(
+        view,
+        whole("target", target, "fp32").tensor,
+        Region(0, 1),
+        view.extents,
+        (0, 0, 0),
+        "zero",
+        norm=ChannelNorm(32, 1e-5, "used", "used"),
+    )
+    run(step, {"source": source, "target": target, "used": used}, "fp32")
+    assert (np.isfinite(target).all(-1) == [True, False, False, False, True, True]).all()
+
+
+SHARES: dict[str, tuple[Activation, Callable[[Float64Array], Float64Array]]] = {
+    "GELU": (Activation(curve="gelu"), lambda x: erfc(-x * 0.5**0.5) / 2),
+    "GELU by tanh": (
+        Activation(1.595769, "swish", cube=0.0713548),
+        lambda x: 1 / (1 + np.exp(-(1.595769 * x + 0.0713548 * x**3))),
+    ),
+    "SiLU": (Activation(curve="swish"), lambda x: 1 / (1 + np.exp(-x))),
+    "quick GELU": (Activation(1.702, "swish"), lambda x: 1 / (1 + np.exp(-1.702 * x))),
+    "hard swish": (Activation(curve="hard_swish"), lambda x: np.clip(x / 6 + 0.5, 0, 1)),
+    "Mish": (Activation(curve="mish"), lambda x: np.tanh(np.logaddexp(0, x))),
+}
+
+
+def applied(activation: Activation, source: Any, *, after_sum: bool) -> Any:
+    """Return what a pass makes of numbers [n * 16]; after_sum: of their sum with zeros."""
+    precision: Precision = "fp16" if source.dtype == np.float16 else "fp32"
+    source = source.reshape(1, 1, 1, -1, 16)
+    zeros, target = np.zeros_like(source), np.zeros_like(source)
+    view = whole("source", source, precision)
+    step = Pointwise(
+        view,
+        whole("target", target, precision).tensor,
+        Region(0, 1),
+        view.extents,
+        (0, 0, 0),
+        "zero",
+        activation=IDENTITY if after_sum else activation,
+        residual=whole("zeros", zeros, precision) if after_sum else None,
+        after=activation if after_sum else IDENTITY,
+    )
+    run(step, {"source": source, "zeros": zeros, "target": target}, precision)
+    return target.ravel()
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+@pytest.mark.parametrize("name", SHARES)
+def test_a_number_of_any_size_times_a_share(name: str, precision: Precision) -> None:
+    activation, share = SHARES[name]
+    largest = 6e4 if precision == "fp16" else 3e38
+    above = np.concatenate([np.geomspace(1e-7, largest, 160), np.linspace(0, 12, 160)])
+    numbers = np.concatenate([above, -above]).astype(NUMBERS[precision])
+    exact = numbers.astype(np.float64)
+    with np.errstate(over="ignore"):
+        wanted = exact * share(exact)
+    rounding = np.spacing(np.abs(wanted).astype(NUMBERS[precision])).astype(np.float64)
+    for after_sum in (False, True):
+        made = applied(activation, numbers, after_sum=after_sum)
+        assert (np.abs(made - wanted) <= rounding + 2e-7 * np.abs(exact)).all()
+        assert (np.abs(made[exact < -30]) < 1e-9 * -exact[exact < -30]).all()
+
+
+@pytest.mark.parametrize("curve", get_args(Curve))
+def test_an_overflow_stays_one(curve: Curve) -> None:
+    lost = np.array([np.inf, -np.inf, np.nan] * 16, np.float16)
+    activation = Activation(0.0 if curve == "linear" else 0.5, curve, low=0.5, high=2.0)
+    for after_sum in (False, True):
+        made = applied(activation, lost, after_sum=after_sum)
+        assert not np.isfinite(made).any()
 
 
 @pytest.mark.parametrize("after", [IDENTITY, Activation(0.0), ELU])

@@ -4,15 +4,25 @@ import shutil
 
 import numpy as np
 import pytest
+from msgspec import structs
 from support.described_gpus import H200
-from support.gpu_networks import NORM_READ_TWICE, ODD_GRAPHS, ODD_PATCH, random_network
+from support.gpu_networks import (
+    NORM_READ_TWICE,
+    ODD_GRAPHS,
+    ODD_PATCH,
+    chain,
+    layer_norm,
+    random_network,
+)
 from support.program_on_cpu import run_program
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.program.lowering import lower
+from cuda_cyclegan.engine.compiler.steps import Pointwise
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
 from cuda_cyclegan.engine.network.architectures import UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import Add, Conv3d, InstanceNorm
 from cuda_cyclegan.engine.options import Precision
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
@@ -53,3 +63,25 @@ def test_a_unet_between_cells(precision: Precision) -> None:
 def test_a_norm_that_the_transposed_last_layer_reads_too() -> None:
     layout = Layout((8, 12, 16), 2, "fp16", matrix_kernels=True)
     check(random_network(NORM_READ_TWICE, seed=1), layout)
+
+
+@pytest.mark.parametrize("width", [32, 160])
+def test_a_norm_of_voxels_in_split_fp16(width: int) -> None:
+    """Each thread has one vector, or several."""
+    conv = Conv3d(width, width, (1, 1, 1), "weight")
+    graph = chain(
+        1,
+        ("a", Conv3d(1, width, (1, 1, 1), "a.weight")),
+        ("even", InstanceNorm(width)),
+        ("b", structs.replace(conv, weight="b.weight")),
+        *layer_norm("norm", "even", width),
+        ("c", structs.replace(conv, weight="c.weight")),
+        ("sum", Add(), ("c", "b")),
+        ("leave", Conv3d(width, 1, (1, 1, 1), "leave.weight")),
+    )
+    network = random_network(graph, seed=1)
+    layout = Layout((2, 3, 5), 2, "fp32", split_fp16=True)
+    steps = lower(network, layout, H200).steps
+    [step] = [step for step in steps if isinstance(step, Pointwise) and step.norm]
+    assert step.source.tensor.scale
+    check(network, layout)
