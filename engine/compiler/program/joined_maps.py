@@ -8,7 +8,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from ...network.layers import ZEROS
-from ..steps import IDENTITY, Interleave, Pointwise, Step
+from ..steps import Interleave, Pointwise, Step
 from ..tensors import Tensor, TensorView
 from .memory import most_live_bytes
 
@@ -64,13 +64,12 @@ def _is_copy(step: Pointwise) -> bool:
     moves to voxels of the joined map.
     """
     source, target = step.source.tensor, step.target
-    is_bare = step.table is None and step.residual is None and step.sampling is None
+    bare = Pointwise(
+        step.source, target, step.patches, step.extents, ZEROS, step.mode, step.first_channel
+    )
     return (
-        is_bare
-        and step.activation == step.after == IDENTITY
+        step == bare
         and step.source.is_whole
-        and step.origin == ZEROS
-        and not step.shuffles
         and (source.batch, source.extents, source.excess)
         == (target.batch, target.extents, target.excess)
         and step.patches.count == target.batch

@@ -2,7 +2,7 @@
 
 import pytest
 from support.described_gpus import H200
-from support.gpu_networks import ODD_GRAPHS, chain, random_network
+from support.gpu_networks import ODD_GRAPHS, chain, layer_norm, random_network
 
 from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
 from cuda_cyclegan.engine.compiler.program import builder
@@ -89,6 +89,20 @@ def test_a_joined_map_that_would_live_long_is_copied_to(width: int, is_copied: b
     )
     sources = [step.source.tensor.name for step in copies(lowered_for(graph))]
     assert any(name.endswith("sum") for name in sources) == is_copied
+
+
+def test_a_layer_norm_without_factors_is_no_copy() -> None:
+    graph = chain(
+        1,
+        ("a", Conv3d(1, 8, ONE, "a.weight")),
+        ("elu", Elu(1.0)),
+        *layer_norm("norm", "elu", 8, is_affine=False),
+        ("b", Add(), ("elu", "a")),
+        ("join", Concat(), ("b", "norm")),
+        ("leave", Conv3d(16, 1, (3, 3, 3), "leave.weight", padding=ONE)),
+    )
+    lowered = lowered_for(graph)
+    assert any(isinstance(step, Pointwise) and step.norm for step in lowered.steps)
 
 
 def test_a_map_that_a_convolution_reads_is_copied() -> None:
