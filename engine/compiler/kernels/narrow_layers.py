@@ -135,8 +135,8 @@ def _known_division(conv: Conv, gpu: GpuProperties) -> _Division:
 
 
 def pays_off(conv: Conv, channels: int, batch: int, gpu: GpuProperties) -> bool:
-    """Return whether the kernel is faster than a plan of cuDNN: with enough blocks for the GPU, or
-    for a long sum, which is split.
+    """Guess whether the kernel is faster than a plan of cuDNN: with enough blocks for the GPU, or
+    for a long sum, which is split. The search times both (`forms`).
 
     conv: without its inputs. channels: of these, as stored. On an H200, 2026-11-29, in blocks of
     two tiles, 16 to 16 channels took 27 us instead of 47 us at 64^3 (256 blocks), as long at 40^3
@@ -311,6 +311,7 @@ KERNELS = (
         add=_add_splits,
         fits=_fits,
         pack=_pack,
+        forms=("plain",),
     ),
 )
 """Candidates in order: the first that fits a convolution computes it."""

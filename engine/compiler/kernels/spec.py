@@ -74,7 +74,8 @@ class ConvKernel(KernelSpec):
 
     A kernel has either `fits` and `pack`, or `replaces_plan`. fits: whether the kernel computes a
     whole layer, with prologue and epilogue; its inputs are what it would read, and its weight is
-    not there yet. It is used wherever it fits, unless one of its `forms` was faster. replaces_plan:
+    not there yet. It is used wherever it fits, unless one of its `forms` was faster (where
+    `convolve_narrow` pays is guessed until it has been timed, too). replaces_plan:
     whether it computes a bare convolution between tensors as a plan of cuDNN does, of this shape;
     it is used if no plan works, if it is faster where the tuner times it, and for a depthwise
     convolution before any plan. Its weight is packed as for cuDNN.

@@ -194,11 +194,12 @@ class Tuner:
     def compare_forms(self, network: Network, lowered: Lowered, until: float = inf) -> None:
         """Time layers by their custom kernel and by cuDNN with its passes, unless that is known.
 
-        A layer whose trial does not fit is omitted. What is timed is verified elsewhere: plans when
-        their convolution is tuned, custom kernels by `check_layers`. until: time of the monotonic
-        clock from which no layer is begun.
+        A layer whose trial does not fit is omitted, and so is one in a form that was faster. What
+        is timed is verified elsewhere: plans when their convolution is tuned, custom kernels by
+        `check_layers`. until: time of the monotonic clock from which no layer is begun.
         """
-        for step in compared(lowered) if self._settings.effort in ("quick", "full") else ():
+        usual = (step for step in compared(lowered) if step.layer not in lowered.layout.forms)
+        for step in usual if self._settings.effort in ("quick", "full") else ():
             if monotonic() < until and not self.cache.get(form_key(step)).candidates:
                 with suppress(DeviceMemoryError):
                     timed = worth_keeping(self._timed_forms(network, lowered, step))
