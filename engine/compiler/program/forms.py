@@ -28,8 +28,8 @@ from ...network.graph import Network
 from ...network.layers import TWOS, multiplied
 from ..kernels.table import fitting_kernel, kernel_of
 from ..lowered import LayerForm, Lowered
-from ..steps import Conv, Interleave, Normalise, Pointwise, Statistics, Step
-from ..tensors import Tensor, TensorView, stored_channels
+from ..steps import Conv, Interleave, Normalise, PatchArray, Pointwise, Statistics, Step
+from ..tensors import TensorView, stored_channels
 from .lowering import lower
 
 _MOST_WEIGHTS = 4
@@ -114,28 +114,38 @@ def other_forms(network: Network, lowered: Lowered, step: Conv) -> Iterator[Othe
         if name == "narrow" and convolve.kernel is None:
             continue
         added = _added_passes(lowered, step, other, convolve) if step.kernel else ()
-        yield OtherForm(name, other, convolve, (*added, *passes_over(other, convolve.target)))
+        yield OtherForm(name, other, convolve, (*added, *passes_over(other, convolve.output)))
 
 
-def passes_over(lowered: Lowered, tensor: Tensor) -> Iterator[PassOfForm]:
-    """Yield the steps that compute statistics of a tensor or read it to write another.
+def passes_over(lowered: Lowered, output: TensorView | PatchArray) -> Iterator[PassOfForm]:
+    """Yield the steps that compute statistics of an output or read it to write another tensor.
 
     A layer that computes statistics or an activation in its epilogue leaves less to these, and one
     in another form may let them be fused. The voxels of phases are read as the tensor of another
     form is, unless they are written to a joined map, to which another form's tensor is copied. So
-    are the voxels of a pass that may be the epilogue of another form.
+    are the voxels of a pass that may be the epilogue of another form. Steps that read a whole
+    joined map do so in any form.
     """
     for step in lowered.steps:
-        if isinstance(step, PassOfForm) and tensor.name in step.flow.read_names:
+        if isinstance(step, PassOfForm) and _reads(step, output):
             yield step
-            if _replaces(step, lowered, tensor):
-                yield from passes_over(lowered, step.target)
+            if _replaces(step, lowered, output):
+                yield from passes_over(lowered, step.target.whole)
+
+
+def _reads(step: PassOfForm, output: TensorView | PatchArray) -> bool:
+    """Return whether a step reads an output; of a joined map, just these channels."""
+    if isinstance(output, PatchArray):
+        return False
+    if output.lanes is None:
+        return output.tensor.name in step.flow.read_names
+    return isinstance(step, Pointwise) and output in (step.source, step.residual)
 
 
 def _replaces(
-    step: PassOfForm, lowered: Lowered, tensor: Tensor
+    step: PassOfForm, lowered: Lowered, output: TensorView | PatchArray
 ) -> TypeGuard[Pointwise | Interleave]:
-    """Return whether later steps read what a pass writes as they would read a tensor in another
+    """Return whether later steps read what a pass writes as they would read an output in another
     form.
     """
     match step:
@@ -143,7 +153,7 @@ def _replaces(
             return target.channels == stored_channels(channels, target.precision)
         case Pointwise(target=target, table=table, residual=None, sampling=None):
             is_fixed = table is None or table.name in lowered.constants
-            return is_fixed and target.channels == tensor.channels
+            return is_fixed and target.channels == output.channels
         case _:
             return False
 
@@ -169,7 +179,7 @@ def _passes_to(lowered: Lowered, step: Conv) -> Iterator[Pointwise | Normalise]:
 
 def _passes_elsewhere(lowered: Lowered, step: Conv) -> int:
     """Return how many passes of a program are not over a convolution's output."""
-    own = sum(1 for _ in _passes(passes_over(lowered, step.target)))
+    own = sum(1 for _ in _passes(passes_over(lowered, step.output)))
     return sum(1 for _ in _passes(lowered.steps)) - own
 
 

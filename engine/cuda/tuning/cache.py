@@ -247,7 +247,8 @@ def form_key(step: Conv) -> str:
     parts = step.batch, step.source.extents, step.output.extents, step.outputs, read
     measures, computed = step.statistics is not None, step.kernel or step.precision
     bends = step.bias is not None or step.activation != IDENTITY
-    return f"{computed} {parts} {step.geometry} {measures=} {bends=}, forms {_FORMS_VERSION}"
+    ends = f"{measures=} {bends=} joins={step.outputs < step.target.channels}"
+    return f"{computed} {parts} {step.geometry} {ends}, forms {_FORMS_VERSION}"
 
 
 def faster_forms(lowered: Lowered, cache: TuningCache) -> Mapping[str, LayerForm]:

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TypeVar
 
 from ...compiler.blocks import BlockGrid
-from ...compiler.kernels.plain import of_one_patch
+from ...compiler.kernels.plain import of_one_patch, with_whole_output
 from ...compiler.kernels.table import checked, custom_kernel
 from ...compiler.lowered import LayerForm, Lowered
 from ...compiler.program.forms import compared, other_forms, passes_over
@@ -216,7 +216,8 @@ class Tuner:
         grid = BlockGrid(layout.patch, layout.patch) if layout.in_blocks else None
         for step in checked(lowered.steps):
             source = str(step.kernel)
-            parts = repr((layer_check.VERSION, _without_names(step), layout))
+            same = _without_names(with_whole_output(step))
+            parts = repr((layer_check.VERSION, same, layout))
             shape = hashlib.sha256(parts.encode()).hexdigest()[:24]
             key = f"{source} {kernels.image_key(source)} {shape}"
             if key not in self.cache.kernels:
@@ -449,7 +450,7 @@ class Tuner:
         return self.cache.get(key_of(shape))
 
     def _timed_forms(self, network: Network, lowered: Lowered, step: Conv) -> Iterator[Candidate]:
-        passes = passes_over(lowered, step.target)
+        passes = passes_over(lowered, step.output)
         yield from self._timed_form(CUSTOM_FORM, step, passes, lowered)
         for form in other_forms(network, lowered, step):
             yield from self._timed_form(form.name, form.convolve, form.passes, form.lowered)

@@ -13,7 +13,7 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 
 from support.cudnn_stand_in import cudnn_where_there_is_none
 from support.described_gpus import H200
-from support.gpu_networks import chain, random_network
+from support.gpu_networks import ODD_GRAPHS, chain, random_network
 from support.gpu_on_cpu.kernels import Kernels
 from support.gpu_on_cpu.memory import used_buffer
 from support.gpu_on_cpu.streams import Stream
@@ -21,7 +21,7 @@ from support.gpu_on_cpu.streams import Stream
 from cuda_cyclegan.engine.benchmark.layer_times import work_of
 from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.compiler.lowered import Layout
-from cuda_cyclegan.engine.compiler.program.forms import compared, forms_of, other_forms
+from cuda_cyclegan.engine.compiler.program.forms import compared, forms_of, other_forms, passes_over
 from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import Conv
 from cuda_cyclegan.engine.cuda.tuning.cache import (
@@ -287,6 +287,21 @@ def test_only_passes_that_a_form_needs_for_its_source_are_added(
     for step, expected in ((few, of_few), (third, of_third)):
         [form] = other_forms(network, lowered, step)
         assert [work_of(one).text.split(",")[0] for one in form.passes] == expected
+
+
+def test_passes_over_other_channels_of_a_joined_map_do_not_count() -> None:
+    """The next layer scales them, and they are added; cuDNN's result is copied to the map, too."""
+    network = random_network(ODD_GRAPHS["list of joined maps"], 0)
+    lowered = lower(network, Layout(FLAT, 1, "fp16", matrix_kernels=True), SMALL)
+    [step] = [one for one in compared(lowered) if one.layer == "c0"]
+    [form] = other_forms(network, lowered, step)
+    own, others = (
+        sorted(work_of(one).text for one in passes)
+        for passes in (passes_over(lowered, step.output), form.passes)
+    )
+    assert own == ["activate and add, 8, 4x4x32", "normalise, 8, 4x4x32"]
+    assert others == ["activate and add, 8, 4x4x32", "activate, 8, 4x4x32", own[1]]
+    assert form_key(step) != form_key(replace(step, output=form.convolve.output))
 
 
 def test_a_layer_that_reads_packed_patches_has_one_form() -> None:
