@@ -34,11 +34,12 @@ custom: by the custom kernel.
 """
 
 
-LayerForm: TypeAlias = TransposedForm | Literal["plain"]
+LayerForm: TypeAlias = TransposedForm | Literal["plain", "narrow"]
 """Form in which a convolution is lowered; those of `TransposedForm` are for transposed ones.
 
 plain: as it is. cells: for stride 2 and even extents, as a convolution of stride 1 and half the
-extents, from cells of 2^3 voxels. custom: by the custom kernel.
+extents, from cells of 2^3 voxels. custom: by the custom kernel. narrow: by `convolve_narrow`, also
+where that is not expected to be faster.
 """
 
 

@@ -320,8 +320,9 @@ class Conv:
 
     layer: its name. kernel: the .cu file of the custom kernel that computes all of it; None if a
     cuDNN plan may. geometry: how it moves. inputs: one view, or two whose channels follow each
-    other, or the patches. output: all of a tensor, or the translated patches. weight: name of a
-    constant, in the layout of the kernel's `pack`; without a kernel [K, kD, kH, kW, C / groups].
+    other, or the patches. output: all of a tensor, some channels of a joined map by a kernel that
+    `joins`, or the translated patches. weight: name of a constant, in the layout of the kernel's
+    `pack`; without a kernel [K, kD, kH, kW, C / groups].
     bias: name of a float32 constant [C], and activation: of the result; both only of translated
     patches and of `convolve_narrow`. lanes: first and end of the channels of the output that the
     kernel writes, if other steps write the rest; None for all. statistics: of the output, if the

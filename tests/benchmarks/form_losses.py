@@ -3,10 +3,11 @@
     PYTHONPATH=tests python tests/benchmarks/form_losses.py [--seconds 240] [--result JSON]
 
 ResNets, U-Nets and random networks are lowered for patches of 32 to 160 and batches of 1, 2 and 4
-in fp16. Each distinct layer that cuDNN may compute as well is timed in each of its forms, as
-opening a network does. Shown by kernel: how many layers there are, how many are faster in another
-form, how many by more than 5 %, and what the worst loses; then the same for what `pays` decides,
-as whole volumes do. Stops after the seconds.
+in fp16. Each distinct layer that has several forms is timed in each of them, as opening a network
+does: by custom kernels of inner layers and of layers to few channels, and by cuDNN. Shown by kernel
+of the usual form, or cuDNN: how many layers there are, how many are faster in another form, how
+many by more than 5 %, and what the worst loses; then the same for what `pays` decides, as whole
+volumes do. Stops after the seconds.
 """
 
 import argparse
@@ -56,7 +57,10 @@ WORST = 25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A layer. own, other: microseconds of its custom kernel and of its fastest other form."""
+    """A layer. own, other: microseconds of its usual form and of its fastest other form.
+
+    kernel: the custom kernel of the usual form, or cuDNN.
+    """
 
     kernel: str
     layer: str
@@ -68,7 +72,7 @@ class Timed:
 
     @property
     def loss(self) -> float:
-        """Share by which the custom kernel takes longer than the fastest form."""
+        """Share by which the usual form takes longer than the fastest form."""
         return self.own / min(self.own, self.other) - 1
 
     @property
@@ -154,7 +158,7 @@ def _row(step: Conv, network: str, timed: list[Candidate]) -> Timed:
     assert own.name == CUSTOM_FORM
     best = min(others, key=lambda one: one.microseconds)
     return Timed(
-        kernel=str(step.kernel),
+        kernel=step.kernel or "cuDNN",
         layer=form_key(step),
         network=network,
         pays=kernel_of(step).pays(step),

@@ -214,7 +214,11 @@ ODD_GRAPHS = {
         ("scaled", ChannelAffine(13, "scaled.scale", "scaled.shift")),
         ("elu", Elu()),
         ("c", _conv("c", 13, 4, kernel=5)),
-        ("leave", _conv("leave", 4, 1)),
+        ("d", _conv("d", 72, 8), ("a",)),
+        ("join", Concat(), ("a", "d")),
+        ("e", _conv("e", 80, 32)),
+        ("all", Concat(), ("c", "e")),
+        ("leave", _conv("leave", 36, 1)),
     ),
     "a map joined to itself": chain(
         1,

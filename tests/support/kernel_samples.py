@@ -255,6 +255,13 @@ def _deep_narrow(taps: Triple, dilation: Triple, channels: int, outputs: int) ->
     return narrow((view("source", extents, channels),), target.whole, taps, dilation)
 
 
+def _narrow_to_joined() -> Conv:
+    """Return one that writes channels of a joined map, whose sum is split among blocks."""
+    extents = 3, 5, 18
+    joined = Tensor("target", 1, extents, 40, "fp16")
+    return narrow((view("source", extents, 40),), TensorView(joined, extents, lanes=(8, 24)))
+
+
 def _narrow_to_patches() -> Conv:
     extents = 5, 9, 18
     parts = view("first", extents, 8), view("second", extents, 32)
@@ -289,6 +296,7 @@ SAMPLES: Mapping[str, tuple[Conv, ...]] = {
         _narrow(16, outputs=16, dilation=(2, 3, 1)),
         _narrow(8, 8, 8, outputs=8, dilation=(10, 1, 4)),
         _narrow_of_many(batch=2),
+        _narrow_to_joined(),
         _narrow_to_patches(),
         _narrow(40, outputs=24),
         _deep_narrow((5, 5, 5), (1, 2, 1), 8, 8),

@@ -199,6 +199,8 @@ class Memory:
             target = self.of(step.target)
             if step.output.shuffled:
                 target = voxels_of(target)
+            if step.output.lanes:
+                target = target[..., slice(*step.output.lanes)]
             lanes = slice(*step.lanes) if step.lanes else slice(None)
             target[..., lanes] = made.reshape(target.shape)[..., lanes]
             return

@@ -10,7 +10,7 @@ from ...network.layers import ONES, FloatArray, Triple
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, most_of, structure
 from ..steps import IDENTITY, Conv, Geometry
-from ..tensors import TRANSLATED, VECTOR_BYTES, TensorView
+from ..tensors import NUMBER_BYTES, TRANSLATED, VECTOR_BYTES, TensorView
 from ..weight_layout import PackedWeight, Slots, WeightArray, slot_index
 from .launch import (
     OVERFLOW,
@@ -135,8 +135,8 @@ def _known_division(conv: Conv, gpu: GpuProperties) -> _Division:
 
 
 def pays_off(conv: Conv, channels: int, batch: int, gpu: GpuProperties) -> bool:
-    """Return whether the kernel is faster than a plan of cuDNN: with enough blocks for the GPU, or
-    for a long sum, which is split.
+    """Guess whether the kernel is faster than a plan of cuDNN: with enough blocks for the GPU, or
+    for a long sum, which is split. The search times both (`forms`).
 
     conv: without its inputs. channels: of these, as stored. On an H200, 2026-11-29, in blocks of
     two tiles, 16 to 16 channels took 27 us instead of 47 us at 64^3 (256 blocks), as long at 40^3
@@ -244,21 +244,25 @@ def _voxels(conv: Conv) -> int:
 def _arguments(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Structure:
     geometry, division = conv.geometry, _known_division(conv, gpu)
     apart, _ = _apart(geometry)
-    first, end = conv.lanes or (0, conv.outputs)
-    is_tensor = isinstance(conv.output, TensorView)
+    (first, end), output = conv.lanes or (0, conv.outputs), conv.output
+    target, stride = None, conv.outputs
+    if isinstance(output, TensorView):
+        place, _ = output.lanes or (0, 0)
+        target = at(output.tensor.name) + NUMBER_BYTES[conv.precision] * place
+        stride = output.tensor.channels
     return structure("convolve_narrow.cu", "ConvolveNarrow")(
         **_vectors(conv, at),
         weights=at(conv.weight),
         bias=address_if_any(conv.bias, at),
-        target=at(conv.target.name) if is_tensor else None,
-        translated=None if is_tensor else at(TRANSLATED),
-        overflow=None if is_tensor else at(OVERFLOW),
+        target=target,
+        translated=at(TRANSLATED) if target is None else None,
+        overflow=at(OVERFLOW) if target is None else None,
         source_extents=conv.source.extents,
         target_extents=conv.output.extents,
         kernel=geometry.kernel,
         dilation=geometry.dilation,
         before=geometry.before,
-        outputs=conv.outputs,
+        outputs=stride,
         first=first,
         end=end,
         span=_span(conv, division.tiles),
@@ -311,6 +315,8 @@ KERNELS = (
         add=_add_splits,
         fits=_fits,
         pack=_pack,
+        joins=True,
+        forms=("plain",),
     ),
 )
 """Candidates in order: the first that fits a convolution computes it."""

@@ -116,6 +116,14 @@ def _of_first_patch(part: Any) -> Any:
     return replace(part, **held)
 
 
+def with_whole_output(conv: Conv) -> Conv:
+    """Return a convolution to channels of a joined map as one to a tensor of these channels."""
+    output = conv.output
+    if not isinstance(output, TensorView) or output.lanes is None:
+        return conv
+    return replace(conv, output=replace(output.tensor, channels=output.channels).whole)
+
+
 def plain_counterpart(conv: Conv) -> PlainCounterpart:
     """Return the passes and the plain convolution that compute the result of a custom kernel.
 
@@ -173,7 +181,7 @@ def _bare(conv: Conv) -> Conv:
         groups = statistics.groups and replace(statistics.groups, bias=None)
         statistics = replace(statistics, scale=None, shift=None, groups=groups)
     bare = replace(
-        conv,
+        with_whole_output(conv),
         weight=STORED_WEIGHT,
         bias=None,
         activation=IDENTITY,

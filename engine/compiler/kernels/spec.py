@@ -74,7 +74,8 @@ class ConvKernel(KernelSpec):
 
     A kernel has either `fits` and `pack`, or `replaces_plan`. fits: whether the kernel computes a
     whole layer, with prologue and epilogue; its inputs are what it would read, and its weight is
-    not there yet. It is used wherever it fits, unless one of its `forms` was faster. replaces_plan:
+    not there yet. It is used wherever it fits, unless one of its `forms` was faster (where
+    `convolve_narrow` pays is guessed until it has been timed, too). replaces_plan:
     whether it computes a bare convolution between tensors as a plan of cuDNN does, of this shape;
     it is used if no plan works, if it is faster where the tuner times it, and for a depthwise
     convolution before any plan. Its weight is packed as for cuDNN.
@@ -83,9 +84,10 @@ class ConvKernel(KernelSpec):
     ...]), the stored position of each channel C, and how many are stored. has_float_weight: whether
     that stays float32. measures: whether it may compute statistics of its output. finds_blocks:
     whether it reads neighbours of a block of a volume where these are stored. rows: rows of the
-    output in one product; a row's place among them decides how its sums round. forms: how cuDNN may
-    compute the layer instead, by which it is replaced where it is slower. pays: whether it pays
-    in blocks of a volume, where no times are taken; the last of the forms replaces it there.
+    output in one product; a row's place among them decides how its sums round. joins: whether it
+    may write some channels of a wider tensor, a joined map. forms: how cuDNN may compute the layer
+    instead, by which it is replaced where it is slower. pays: whether it pays in blocks of a
+    volume, where no times are taken; the last of the forms replaces it there.
     """
 
     launch: Callable[[Conv, Addresses, GpuProperties, int | None], Launch]
@@ -98,5 +100,6 @@ class ConvKernel(KernelSpec):
     measures: bool = False
     finds_blocks: bool = False
     rows: Callable[[Conv], int] = lambda _: 1
+    joins: bool = False
     forms: tuple[LayerForm, ...] = ()
     pays: Callable[[Conv], bool] = lambda _: True

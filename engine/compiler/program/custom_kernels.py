@@ -59,7 +59,7 @@ def append_custom(
 
     wanted: the convolution without inputs, of its layer's geometry; its output need not be there.
     """
-    if builder.layout.forms.get(wanted.layer) not in (None, "custom"):
+    if builder.layout.forms.get(wanted.layer) not in (None, "custom", "narrow"):
         return None
     if wanted.layer in builder.off_grid:
         return None  # kernels find the borders of a volume on the grid

@@ -8,7 +8,8 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from ...network.layers import ZEROS
-from ..steps import Interleave, Pointwise, Step
+from ..kernels.table import kernel_of
+from ..steps import Conv, Interleave, Pointwise, Step
 from ..tensors import Tensor, TensorView
 from .memory import most_live_bytes
 
@@ -83,17 +84,25 @@ def _moved(step: Step, source: Tensor, joined: Tensor, first: int) -> Step | Non
     """Return a step with a tensor as channels of a joined map; None if it needs the tensor.
 
     cuDNN reads and writes whole tensors, as plans are tried and checked with, and so do nearly all
-    custom kernels of convolutions. So what a convolution writes is copied, once.
+    custom kernels of convolutions. So what another convolution writes is copied, once.
     """
     match step:
         case Pointwise(shuffles=False) | Interleave() if step.target == source:
             return replace(step, target=joined, first_channel=first + step.first_channel)
+        case Conv(output=TensorView() as output) if _may_join(step, source):
+            return replace(step, output=_within(output, source, joined, first))
         case Pointwise(residual=residual) if step.target != source:
             beside = residual and _within(residual, source, joined, first)
             own = _within(step.source, source, joined, first)
             return replace(step, source=own, residual=beside)
         case _:
             return None
+
+
+def _may_join(step: Conv, source: Tensor) -> bool:
+    """Return whether a convolution only writes a tensor, and may write a joined map instead."""
+    is_read = any(view.source.tensor == source for view in step.views)
+    return step.kernel is not None and kernel_of(step).joins and not is_read
 
 
 def _within(view: TensorView, source: Tensor, joined: Tensor, first: int) -> TensorView:

@@ -71,10 +71,11 @@ def _only_reader(builder: ProgramBuilder, name: str) -> Node | None:
 def convolve_narrow(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
     """Lower a convolution to few channels, and what follows it, if a kernel for that pays off.
 
-    The values of all these nodes are those of the last one.
+    The values of all these nodes are those of the last one. Whether it pays off is a guess, until
+    the layer has been timed in both forms.
     """
-    stored = builder.stored(conv.out_channels)
-    if stored > MOST_OUTPUTS:
+    stored, asked = builder.stored(conv.out_channels), builder.layout.forms.get(node.name)
+    if stored > MOST_OUTPUTS or asked == "plain":
         return False
     epilogue, extents = epilogue_of(builder, node, conv), builder.shapes[node.name].extents
     joined_after = tuple(_joined_before(builder, epilogue.nodes[-1]))
@@ -95,9 +96,10 @@ def convolve_narrow(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
         lanes,
     )
     saves_copies = bool(joined_after) and 2 * conv.out_channels <= stored
-    channels = builder.operand(node.inputs[0]).stored
-    if not saves_copies and not pays_off(wanted, channels, builder.layout.batch, builder.gpu):
-        return False
+    if not saves_copies and asked != "narrow":
+        channels = builder.operand(node.inputs[0]).stored
+        if not pays_off(wanted, channels, builder.layout.batch, builder.gpu):
+            return False
     trained = epilogue.of_weight(builder.weights[conv.weight])
     weight = np.zeros((target.channels, *trained.shape[1:]), np.float32)
     weight[own] = trained

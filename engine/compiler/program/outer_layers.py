@@ -120,6 +120,7 @@ def lower_to_output(builder: ProgramBuilder, node: Node) -> bool:
             return True
         case Conv3d():
             channels, batch = builder.operand(name).stored, builder.layout.batch
+            # Forms with other outputs are not compared, so for a last layer the guess is final.
             if conv.kernel != ONES and not pays_off(wanted, channels, batch, builder.gpu):
                 return False
             return _append_to_output(builder, conv, wanted, operands_of(builder, name, conv))

@@ -8,7 +8,7 @@ from pathlib import Path
 from ....io.files.regular import read_regular
 from ...compiler.lowered import LayerForm, Lowered
 from ...compiler.program.forms import compared, forms_of
-from ...compiler.steps import Conv, ConvShape
+from ...compiler.steps import IDENTITY, Conv, ConvShape
 from ...decoding import decode, encode, parse
 from ...options import Effort
 from ..user_cache import write_whole
@@ -30,7 +30,7 @@ CUSTOM = "custom kernel"
 CUSTOM_FORM: LayerForm = "custom"
 """Form of a layer in the program that is compared: by a custom kernel if it has one."""
 
-_FORMS_VERSION = 1
+_FORMS_VERSION = 2
 """Raised when custom kernels become faster, or are compared otherwise, to compare them again."""
 
 _PLACES_VERSION = 1
@@ -246,7 +246,9 @@ def form_key(step: Conv) -> str:
     ]
     parts = step.batch, step.source.extents, step.output.extents, step.outputs, read
     measures, computed = step.statistics is not None, step.kernel or step.precision
-    return f"{computed} {parts} {step.geometry} {measures=}, forms {_FORMS_VERSION}"
+    bends = step.bias is not None or step.activation != IDENTITY
+    ends = f"{measures=} {bends=} joins={step.outputs < step.target.channels}"
+    return f"{computed} {parts} {step.geometry} {ends}, forms {_FORMS_VERSION}"
 
 
 def faster_forms(lowered: Lowered, cache: TuningCache) -> Mapping[str, LayerForm]:

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TypeVar
 
 from ...compiler.blocks import BlockGrid
-from ...compiler.kernels.plain import of_one_patch
+from ...compiler.kernels.plain import of_one_patch, with_whole_output
 from ...compiler.kernels.table import checked, custom_kernel
 from ...compiler.lowered import LayerForm, Lowered
 from ...compiler.program.forms import compared, other_forms, passes_over
@@ -194,11 +194,12 @@ class Tuner:
     def compare_forms(self, network: Network, lowered: Lowered, until: float = inf) -> None:
         """Time layers by their custom kernel and by cuDNN with its passes, unless that is known.
 
-        A layer whose trial does not fit is omitted. What is timed is verified elsewhere: plans when
-        their convolution is tuned, custom kernels by `check_layers`. until: time of the monotonic
-        clock from which no layer is begun.
+        A layer whose trial does not fit is omitted, and so is one in a form that was faster. What
+        is timed is verified elsewhere: plans when their convolution is tuned, custom kernels by
+        `check_layers`. until: time of the monotonic clock from which no layer is begun.
         """
-        for step in compared(lowered) if self._settings.effort in ("quick", "full") else ():
+        usual = (step for step in compared(lowered) if step.layer not in lowered.layout.forms)
+        for step in usual if self._settings.effort in ("quick", "full") else ():
             if monotonic() < until and not self.cache.get(form_key(step)).candidates:
                 with suppress(DeviceMemoryError):
                     timed = worth_keeping(self._timed_forms(network, lowered, step))
@@ -215,7 +216,8 @@ class Tuner:
         grid = BlockGrid(layout.patch, layout.patch) if layout.in_blocks else None
         for step in checked(lowered.steps):
             source = str(step.kernel)
-            parts = repr((layer_check.VERSION, _without_names(step), layout))
+            same = _without_names(with_whole_output(step))
+            parts = repr((layer_check.VERSION, same, layout))
             shape = hashlib.sha256(parts.encode()).hexdigest()[:24]
             key = f"{source} {kernels.image_key(source)} {shape}"
             if key not in self.cache.kernels:
@@ -448,7 +450,7 @@ class Tuner:
         return self.cache.get(key_of(shape))
 
     def _timed_forms(self, network: Network, lowered: Lowered, step: Conv) -> Iterator[Candidate]:
-        passes = passes_over(lowered, step.target)
+        passes = passes_over(lowered, step.output)
         yield from self._timed_form(CUSTOM_FORM, step, passes, lowered)
         for form in other_forms(network, lowered, step):
             yield from self._timed_form(form.name, form.convolve, form.passes, form.lowered)

@@ -1,9 +1,14 @@
 """Joined maps are written where they are computed, if that takes little more memory."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from support.described_gpus import H200
 from support.gpu_networks import ODD_GRAPHS, chain, layer_norm, random_network
+from support.kernel_samples import computed_by
 
+from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
 from cuda_cyclegan.engine.compiler.program import builder
 from cuda_cyclegan.engine.compiler.program.lowering import lower
@@ -20,11 +25,11 @@ from cuda_cyclegan.engine.network.layers import (
     Upsample,
 )
 
-ONE, TWO = (1, 1, 1), (2, 2, 2)
+ONE, TWO, THREE = (1, 1, 1), (2, 2, 2), (3, 3, 3)
 
 
-def lowered_for(graph: Graph) -> Lowered:
-    return lower(random_network(graph, 0), Layout((16, 16, 16), 2, "fp16"), H200)
+def lowered_for(graph: Graph, gpu: GpuProperties = H200, **choices: Any) -> Lowered:
+    return lower(random_network(graph, 0), Layout((16, 16, 16), 2, "fp16", **choices), gpu)
 
 
 def copies(lowered: Lowered) -> list[Pointwise]:
@@ -51,6 +56,39 @@ def test_a_list_of_maps_grows_in_one_tensor(monkeypatch: pytest.MonkeyPatch) -> 
     copied = lowered_for(graph)
     assert len(copies(copied)) > len(sources)
     assert live_bytes(direct) <= live_bytes(copied)
+
+
+def test_convolutions_to_few_channels_write_to_the_joined_map() -> None:
+    """Only the first layer's result is copied. Two maps of 4 channels share a vector of the list,
+    unless the second is computed from the first, which a kernel reads as a tensor.
+    """
+    fills = replace(H200, multiprocessors=1)
+    direct = lowered_for(ODD_GRAPHS["list of joined maps"], fills, matrix_kernels=True)
+    *narrow, _, _ = computed_by(direct.steps, "convolve_narrow")
+    assert [step.output.lanes for step in narrow] == [(8 * n, 8 * n + 8) for n in range(1, 5)]
+    assert len({step.target.name for step in narrow}) == 1
+    assert [one.source.tensor.name.split(".")[1] for one in copies(direct)] == ["a"]
+
+    for before, is_joined in (("wide", True), ("few", False)):
+        graph = chain(
+            1,
+            ("wide", Conv3d(1, 40, THREE, "wide.weight", padding=ONE)),
+            ("few", Conv3d(40, 4, THREE, "few.weight", padding=ONE)),
+            (
+                "more",
+                Conv3d(40 if is_joined else 4, 4, THREE, "more.weight", padding=ONE),
+                (before,),
+            ),
+            ("both", Concat(), ("few", "more")),
+            ("all", Concat(), ("both", "wide")),
+            ("again", Conv3d(48, 32, THREE, "again.weight", padding=ONE)),
+            ("leave", Conv3d(32, 1, ONE, "leave.weight")),
+        )
+        lowered = lowered_for(graph, fills, matrix_kernels=True)
+        few, more = computed_by(lowered.steps, "convolve_narrow")
+        assert few.output == more.output
+        assert more.lanes == (4, 8)
+        assert (few.output.lanes == (0, 8)) == is_joined
 
 
 def test_sampled_maps_and_voxels_of_phases_are_written_to_the_joined_map() -> None:

@@ -692,6 +692,14 @@ def test_a_norm_by_channels_of_two_joined_maps_takes_one_pass_each(joined, passe
     check(graph, (6, 4, 8))
 
 
+def test_layers_that_write_channels_of_a_list_of_maps_agree():
+    graph, gpu = ODD_GRAPHS["list of joined maps"], replace(H200, multiprocessors=1)
+    lowered = lowered_for(graph, Layout(ODD_PATCH, 2, "fp16", matrix_kernels=True), gpu)
+    narrow = computed_by(lowered.steps, "convolve_narrow")
+    assert any(step.translated is None and step.output.lanes for step in narrow)
+    check_steps(lowered, graph)
+
+
 def test_a_layer_of_few_channels_is_left_to_cudnn_if_it_does_not_fill_the_gpu():
     layer = chain(1, ("a", _plain(1, 8, "a")), ("b", _plain(8, 8, "b")), ("c", _plain(8, 1, "c")))
     network = random_network(layer, 1)

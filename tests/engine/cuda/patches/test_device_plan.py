@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.described_gpus import H200
-from support.gpu_networks import random_network
+from support.gpu_networks import chain, random_network
 from support.kernel_samples import computed_by
 
 from cuda_cyclegan.engine.compiler.kernels.sliding_window import ring_layout
@@ -27,12 +27,21 @@ from cuda_cyclegan.engine.cuda.tuning.cache import (
     key_of,
 )
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.layers import Conv3d, Elu
 from cuda_cyclegan.engine.patch_grid import ring_rows
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES
 from cuda_cyclegan.pipelines.study.inference import window_grid
 from cuda_cyclegan.pipelines.study.patches import cover
 
 NETWORK = random_network(build(ResNetSpec(1, 1, width=16, blocks=1)), 0)
+HALVING = build(ResNetSpec(1, 1, width=32, blocks=0, downsamplings=1))
+NARROWING = chain(
+    1,
+    ("wide", Conv3d(1, 64, (3, 3, 3), "wide.weight", padding=(1, 1, 1))),
+    ("few", Conv3d(64, 8, (3, 3, 3), "few.weight", padding=(1, 1, 1))),
+    ("elu", Elu()),
+    ("last", Conv3d(8, 1, (1, 1, 1), "last.weight")),
+)
 WANTED = ProgramRequest((32, 32, 32), 2, "fp16", H200)
 ROOM = MemoryBudget(8 << 30)
 WORKSPACE = 100_000
@@ -74,12 +83,17 @@ def test_after_it_bytes_and_seconds_are_those_of_the_program(cache, tmp_path) ->
 
 
 @pytest.mark.parametrize(
-    ("kernel", "form"), [("conv_transpose_to_cells", "subpixel"), ("convolve_strided", "plain")]
+    ("kernel", "form", "graph"),
+    [
+        ("conv_transpose_to_cells", "subpixel", HALVING),
+        ("convolve_strided", "plain", HALVING),
+        ("convolve_narrow", "plain", NARROWING),
+    ],
 )
 def test_a_layer_that_is_slower_by_its_own_kernel_is_planned_as_it_is_faster(
-    kernel, form, cache
+    kernel, form, graph, cache
 ) -> None:
-    network = random_network(build(ResNetSpec(1, 1, width=32, blocks=0, downsamplings=1)), 0)
+    network = random_network(graph, 0)
 
     def measured(shapes, workspace):
         found = {}

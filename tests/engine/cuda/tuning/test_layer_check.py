@@ -26,6 +26,7 @@ from support.kernel_samples import (
     first_layer,
     last_layer,
     last_transposed,
+    narrow,
     view,
     with_statistics,
 )
@@ -45,7 +46,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Activation,
     Conv,
 )
-from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor
+from cuda_cyclegan.engine.compiler.tensors import AffineTable, Tensor, TensorView
 from cuda_cyclegan.engine.cuda.tuning.cache import TuningCache
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.options import SearchSettings
@@ -165,6 +166,20 @@ def test_a_sample_of_each_kernel_is_right_and_found_wrong_when_it_is(name):
     negative = {**right.weights, STORED_WEIGHT: lambda kernel: laid(-kernel)}
     trial = replace(right, weights=negative)
     assert "wrong results in 2 of 2 runs" in wrong_in(trial, conv, kernels)
+
+
+@compiled
+def test_layers_to_a_joined_map_are_checked_by_their_own_channels(cache):
+    """The text of a view, which is in the key of a check, lacks its channels."""
+    extents = (3, 5, 18)
+    joined = Tensor("joined", 1, extents, 40, "fp16")
+    few, more = (
+        narrow((view("source", extents, 16),), TensorView(joined, extents, lanes=lanes))
+        for lanes in ((8, 16), (8, 24))
+    )
+    equal = replace(more, output=replace(more.output, lanes=(24, 40)))
+    check_layers(replace(LOWERED, steps=(few, more, equal)), LaneKernels(), cache)
+    assert list(cache.kernels.values()) == ["", ""]
 
 
 def _left_out(partials, _run):

@@ -216,7 +216,7 @@ def test_plans_of_the_next_convolution_are_built_during_a_check(search, monkeypa
 def checked_layer(search, monkeypatch):
     """Checks one layer by a tuner of an effort; which plans were built during the check."""
     _, _, plans = search
-    step = types.SimpleNamespace(kernel="own", target=types.SimpleNamespace(batch=1))
+    step = types.SimpleNamespace(kernel="own", output=None)
     layout = types.SimpleNamespace(in_blocks=False)
     kernels = types.SimpleNamespace(image_key=lambda _source: "image", gpu=None)
     gpu = OpenGpu(types.SimpleNamespace(), None, None, kernels)
