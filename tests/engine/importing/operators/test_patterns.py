@@ -329,6 +329,7 @@ def test_ends_of_a_transposed_convolution_of_stride_one(
         ([0, 2, 2], [1, 1, 2], 1, ["conv", "conv"]),
         ([1, 0, 0], [1, 1, 1], 4, ["conv", "conv"]),
         ([3, 0, 0], [1, 1, 1], 1, ["conv_transpose", "conv"]),  # cuts more than it adds
+        ([0, 0, 0], [1, 33, 1], 1, ["conv_transpose", "conv"]),  # adds more than a padding may
     ],
 )
 def test_a_transposed_convolution_of_stride_one_is_a_plain_one(
