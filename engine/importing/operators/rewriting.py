@@ -197,11 +197,12 @@ def _is_padding(ends: Triple) -> bool:
 
 
 def _with_ends(conv: ConvTranspose3d, padding: Triple, extra: Triple) -> _Replacement | None:
-    """Replace two layers by a transposed convolution with these ends, if there is one."""
-    limits = map(max, conv.stride, conv.dilation)
-    if not _is_padding(padding) or not all(
-        0 <= one < most for one, most in zip(extra, limits, strict=True)
-    ):
+    """Replace two layers by a transposed convolution with these ends, if there is one.
+
+    ONNX Runtime rejects an output padding of a stride or more, whatever the dilation.
+    """
+    is_end = all(0 <= one < step for one, step in zip(extra, conv.stride, strict=True))
+    if not _is_padding(padding) or not is_end:
         return None
     return _Replacement(2, (replace(conv, padding=padding, output_padding=extra),))
 
