@@ -72,7 +72,8 @@ def work_of(step: Step) -> StepWork:
         case steps.Pointwise(source=source, target=target, residual=residual, patches=patches):
             is_norm = step.table is not None or step.norm is not None
             views = (source,) if residual is None else (source, residual)
-            moved = (*(_seen(view) for view in views), target)
+            channels = source.channels * (8 if step.shuffles else 1)
+            moved = (*(_seen(view) for view in views), replace(target, channels=channels))
             size = sum(replace(tensor, batch=patches.count).bytes for tensor in moved)
             kind = ("normalise" if is_norm else "activate") + (" and add" if residual else "")
             text = f"{kind}, {source.channels}, {times(step.target_extents)}"

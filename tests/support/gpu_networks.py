@@ -220,6 +220,16 @@ ODD_GRAPHS = {
         ("all", Concat(), ("c", "e")),
         ("leave", _conv("leave", 36, 1)),
     ),
+    "a map joined to its activation, again and again": chain(
+        1,
+        ("a", _conv("a", 1, 8)),
+        ("elu", Elu()),
+        ("bent", LeakyRelu(0.3)),
+        ("join", Concat(), ("bent", "elu")),
+        ("all", Elu(), ("join",)),
+        ("again", Concat(), ("all", "join")),
+        ("leave", _conv("leave", 32, 1)),
+    ),
     "a map joined to itself": chain(
         1,
         ("a", _conv("a", 1, 8)),

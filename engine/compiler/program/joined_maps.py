@@ -87,14 +87,17 @@ def _moved(step: Step, source: Tensor, joined: Tensor, first: int) -> Step | Non
     custom kernels of convolutions. So what another convolution writes is copied, once.
     """
     match step:
-        case Pointwise(shuffles=False) | Interleave() if step.target == source:
+        case Interleave() if step.target == source:
             return replace(step, target=joined, first_channel=first + step.first_channel)
         case Conv(output=TensorView() as output) if _may_join(step, source):
             return replace(step, output=_within(output, source, joined, first))
-        case Pointwise(residual=residual) if step.target != source:
-            beside = residual and _within(residual, source, joined, first)
+        case Pointwise() if step.target != source or not step.shuffles:
+            beside = step.residual and _within(step.residual, source, joined, first)
             own = _within(step.source, source, joined, first)
-            return replace(step, source=own, residual=beside)
+            moved = replace(step, source=own, residual=beside)
+            if step.target != source:
+                return moved
+            return replace(moved, target=joined, first_channel=first + step.first_channel)
         case _:
             return None
 

@@ -5,18 +5,18 @@
 // convolution is activation(source * factor + summand), with zeros around it. If there are two sources,
 // their channels follow each other. No slope is above 1.
 //
-// As in convolve_by_planes.cu, M is 64 voxels, of which each of four warps has two rows of 8, and rows are
-// operands from registers, each used for the five taps along H; N is 32 channels of each of the five planes
-// that a plane of the source contributes to; the depth is 16 channels of the voxels that these 64 see
-// through one of the 25 taps along H and W. Nothing is multiplied with zeros: where fewer planes of the
-// target see a plane, N has only those.
+// As in convolve_by_planes.cu, M is 64 voxels, of which each of four warps has two rows of 8; N is 32 channels
+// of each of the five planes that a plane of the source contributes to; the depth is 16 channels of the voxels
+// that these 64 see through one of the 25 taps along H and W. Nothing is multiplied with zeros: where fewer
+// planes of the target see a plane, N has only those. Both operands are read from shared memory, 7 KB for a
+// product of 80 clocks, as the sums leave no registers for rows.
 //
 // A block loops over planes of 8 x 32 voxels. Its two consumer warpgroups have half of the columns each, with
 // the sums of five planes, 160 numbers a lane; the plane that is complete is written, and the next one takes
 // its place. Of the producers, three warps activate boxes of the source on their way to shared memory. The
 // weights of 32 channels, 256 KB, do not fit there: the fourth warp copies those of 5 taps and 16 channels at a
-// time, for each plane again. All blocks read the same ones, which come from the L2 cache at 20 to 30 bytes a
-// clock and multiprocessor if the products go at 70 % of their pace.
+// time, for each plane again. All blocks read the same ones, which come from the L2 cache at 11 bytes a clock
+// and multiprocessor if the products go at 70 % of their pace.
 //
 // Measured 2026-11-30 (H200, fp16; bounds as in docs/gpu-engine.md): 32 to 32 channels, 64^3, 111 us, bound by
 // 67 GFLOP, 79 % of it; 64 to 64 channels, 32^3, 82 us, 54 %.

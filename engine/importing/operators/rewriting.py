@@ -191,12 +191,18 @@ def _padded_transposed(chain: list[Layer], _: _Weights) -> _Replacement | None:
             return None
 
 
+def _is_padding(ends: Triple) -> bool:
+    """Return whether a layer may have this padding."""
+    return min(ends) >= 0 and max(ends) <= _MOST_PADDING
+
+
 def _with_ends(conv: ConvTranspose3d, padding: Triple, extra: Triple) -> _Replacement | None:
-    """Replace two layers by a transposed convolution with these ends, if there is one."""
-    limits = map(max, conv.stride, conv.dilation)
-    if min(padding) < 0 or not all(
-        0 <= one < most for one, most in zip(extra, limits, strict=True)
-    ):
+    """Replace two layers by a transposed convolution with these ends, if there is one.
+
+    ONNX Runtime rejects an output padding of a stride or more, whatever the dilation.
+    """
+    is_end = all(0 <= one < step for one, step in zip(extra, conv.stride, strict=True))
+    if not _is_padding(padding) or not is_end:
         return None
     return _Replacement(2, (replace(conv, padding=padding, output_padding=extra),))
 
@@ -206,7 +212,7 @@ def _plain_conv(chain: list[Layer], weights: _Weights) -> _Replacement | None:
     match chain:
         case [ConvTranspose3d(stride=(1, 1, 1), output_padding=(0, 0, 0)) as conv, *_]:
             padding = subtracted(conv.reach, _ONE, conv.padding)
-            if min(padding) < 0:
+            if not _is_padding(padding):
                 return None
             ends, each = (conv.in_channels, conv.out_channels), conv.groups
             taps = weights[conv.weight].reshape(
@@ -224,7 +230,7 @@ def _plain_conv(chain: list[Layer], weights: _Weights) -> _Replacement | None:
 def _padded_conv(chain: list[Layer], _: _Weights) -> _Replacement | None:
     match chain:
         case [Conv3d(padding=(0, 0, 0)) as conv, Pad("zero", before, after), *_] if (
-            before == after and max(before) <= _MOST_PADDING
+            before == after and _is_padding(before)
         ):
             return _Replacement(2, (replace(conv, padding=before),))
         case _:

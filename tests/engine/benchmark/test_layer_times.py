@@ -5,14 +5,17 @@ from math import prod
 import numpy as np
 import pytest
 from support.described_gpus import H200
+from support.gpu_networks import chain, random_network
 
-from cuda_cyclegan.engine.benchmark.layer_times import layer_times
+from cuda_cyclegan.engine.benchmark.layer_times import layer_times, work_of
 from cuda_cyclegan.engine.benchmark.measurement import LayerTime
 from cuda_cyclegan.engine.compiler.lowered import Layout, Lowered
 from cuda_cyclegan.engine.compiler.program.lowering import lower
+from cuda_cyclegan.engine.compiler.steps import Pointwise
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.graph_analysis import flops, layer_flops
+from cuda_cyclegan.engine.network.layers import Concat, Conv3d, Pool, Upsample
 
 PATCH = (32, 32, 32)
 SPECS = [
@@ -60,6 +63,22 @@ def test_the_bytes_of_a_block_are_counted_by_hand(layout: Layout) -> None:
     norm = found["block0.conv1.pad"]
     assert norm.bytes == layout.batch * (kept + padded) * size
     assert norm.flops == 0
+
+
+def test_a_pass_moves_its_own_channels_of_a_joined_map() -> None:
+    graph = chain(
+        1,
+        ("a", Conv3d(1, 8, (1, 1, 1), "a.weight")),
+        ("small", Pool("mean", (2, 2, 2), (2, 2, 2))),
+        ("wide", Upsample("nearest", (2, 2, 2)), ("small",)),
+        ("join", Concat(), ("wide", "a")),
+        ("leave", Conv3d(16, 1, (3, 3, 3), "leave.weight", padding=(1, 1, 1))),
+    )
+    program = lower(random_network(graph, 0), Layout(PATCH, 2, "fp16"), H200)
+    passes = [step for step in program.steps if isinstance(step, Pointwise)]
+    written = [step for step in passes if step.target.channels == 16]
+    vector = 2 * 16 * prod(PATCH)
+    assert [work_of(step).bytes for step in written] == [vector // 8 + vector, 2 * vector]
 
 
 def test_slabs_move_no_more_than_whole_layers_but_their_borders() -> None:

@@ -254,19 +254,21 @@ def test_ends_of_a_transposed_convolution(attributes: dict[str, Any], tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("kernel", "around", "padding", "before", "after", "layers"),
+    ("kernel", "around", "padding", "dilation", "before", "after", "layers"),
     [
-        (4, 1, 2, 1, 1, ["conv_transpose"]),  # antialiased_cnns
-        (4, 1, 1, 2, 2, ["conv_transpose"]),
-        (3, 0, 0, 1, 0, ["conv_transpose"]),
-        (3, 0, 0, 0, 1, ["conv_transpose", "crop"]),
-        (2, 2, 0, 4, 4, ["pad", "conv_transpose", "crop"]),
+        (4, 1, 2, 1, 1, 1, ["conv_transpose"]),  # antialiased_cnns
+        (4, 1, 1, 1, 2, 2, ["conv_transpose"]),
+        (3, 0, 0, 1, 1, 0, ["conv_transpose"]),
+        (3, 0, 0, 1, 0, 1, ["conv_transpose", "crop"]),
+        (2, 2, 0, 1, 4, 4, ["pad", "conv_transpose", "crop"]),
+        (2, 0, 0, 3, 2, 0, ["conv_transpose", "crop"]),
     ],
 )
 def test_zeros_and_crops_around_a_transposed_convolution_are_its_padding(
     kernel: int,
     around: int,
     padding: int,
+    dilation: int,
     before: int,
     after: int,
     layers: list[str],
@@ -275,7 +277,14 @@ def test_zeros_and_crops_around_a_transposed_convolution_are_its_padding(
     nodes = [
         node("Conv", "x w w.bias", "a", pads=[1] * 6, strides=[2] * 3),
         node("Pad", "a around", "p"),
-        node("ConvTranspose", "p v v.bias", "b", strides=[2] * 3, pads=[padding] * 6),
+        node(
+            "ConvTranspose",
+            "p v v.bias",
+            "b",
+            strides=[2] * 3,
+            pads=[padding] * 6,
+            dilations=[dilation] * 3,
+        ),
         node("Pad", "b cut", "y"),
     ]
     weight = np.random.default_rng(0).normal(size=(4, 1, kernel, kernel, kernel)).astype(FLOAT)
@@ -329,6 +338,7 @@ def test_ends_of_a_transposed_convolution_of_stride_one(
         ([0, 2, 2], [1, 1, 2], 1, ["conv", "conv"]),
         ([1, 0, 0], [1, 1, 1], 4, ["conv", "conv"]),
         ([3, 0, 0], [1, 1, 1], 1, ["conv_transpose", "conv"]),  # cuts more than it adds
+        ([0, 0, 0], [1, 33, 1], 1, ["conv_transpose", "conv"]),  # adds more than a padding may
     ],
 )
 def test_a_transposed_convolution_of_stride_one_is_a_plain_one(
