@@ -25,7 +25,7 @@ from math import prod
 from typing import TypeAlias, TypeGuard
 
 from ...network.graph import Network
-from ...network.layers import TWOS, multiplied
+from ...network.layers import ONES, TWOS, multiplied
 from ..kernels.table import fitting_kernel, kernel_of
 from ..lowered import LayerForm, Lowered
 from ..steps import Conv, Interleave, Normalise, PatchArray, Pointwise, Statistics, Step
@@ -85,7 +85,8 @@ def forms_of(lowered: Lowered, step: Conv) -> tuple[LayerForm, ...]:
     ):
         return ()
     doubles = step.target.extents == multiplied(TWOS, step.source.extents)
-    return ("subpixel",) if doubles and geometry.stride == TWOS else ("phases",)
+    is_plain = geometry.stride == TWOS and geometry.dilation == ONES
+    return ("subpixel",) if doubles and is_plain else ("phases",)
 
 
 def _is_alone(lowered: Lowered, step: Conv) -> bool:
@@ -103,15 +104,15 @@ def _may_be_narrow(lowered: Lowered, step: Conv) -> bool:
 def other_forms(network: Network, lowered: Lowered, step: Conv) -> Iterator[OtherForm]:
     """Yield a step of a program in its other forms.
 
-    Steps of cells, and of groups that share vectors, look like plain convolutions to few channels,
-    but their layers are not: they stay by cuDNN in form "narrow", and are not yielded.
+    A form that its layer cannot take leaves the step as it is, and is not yielded: steps of cells,
+    and of groups that share vectors, look like plain convolutions to few channels.
     """
     for name in forms_of(lowered, step):
         forms = {**lowered.layout.forms, step.layer: name}
         other = lower(network, replace(lowered.layout, forms=forms), lowered.gpu)
         convolutions = (one for one in other.steps if isinstance(one, Conv))
         [convolve] = [one for one in convolutions if one.layer == step.layer]
-        if name == "narrow" and convolve.kernel is None:
+        if convolve == step:
             continue
         added = _added_passes(lowered, step, other, convolve) if step.kernel else ()
         yield OtherForm(name, other, convolve, (*added, *passes_over(other, convolve.output)))

@@ -23,7 +23,7 @@ from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.program.forms import compared, forms_of, other_forms, passes_over
 from cuda_cyclegan.engine.compiler.program.lowering import lower
-from cuda_cyclegan.engine.compiler.steps import Conv
+from cuda_cyclegan.engine.compiler.steps import Conv, planned
 from cuda_cyclegan.engine.cuda.tuning.cache import (
     Candidate,
     TuningCache,
@@ -157,6 +157,23 @@ def test_phases_are_compared_with_the_gradient(
     other = lower(network, replace(lowered.layout, forms={"up": form}), SMALL)
     [step] = compared(other)
     assert step.geometry.transposed == (form == "gradient")
+
+
+def test_a_dilated_gradient_is_compared_with_phases() -> None:
+    """It doubles its source, but its taps are not those of sub-pixels."""
+    two = (2, 2, 2)
+    up = ConvTranspose3d(64, 64, (3, 3, 3), "u.weight", None, two, two, (1, 1, 1), two)
+    down = Conv3d(1, 64, two, "d.weight", None, two)
+    graph = chain(1, ("down", down), ("up", up), ("leave", Conv3d(64, 1, (1,) * 3, "l.weight")))
+    network, layout = (
+        random_network(graph, 0),
+        Layout((8, 8, 8), 1, "fp16", forms={"up": "gradient"}),
+    )
+    lowered = lower(network, layout, SMALL)
+    [step] = [one for one in planned(lowered.steps) if one.layer == "up"]
+    [form] = other_forms(network, lowered, step)
+    assert form.name == "phases"
+    assert not form.convolve.geometry.transposed
 
 
 @pytest.mark.parametrize(
