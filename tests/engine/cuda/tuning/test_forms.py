@@ -160,7 +160,7 @@ def test_phases_are_compared_with_the_gradient(
 
 
 def test_a_dilated_gradient_is_compared_with_phases() -> None:
-    """It doubles its source, but its taps are not those of sub-pixels."""
+    """Extents are doubled, but not by the taps of sub-pixels."""
     two = (2, 2, 2)
     up = ConvTranspose3d(64, 64, (3, 3, 3), "u.weight", None, two, two, (1, 1, 1), two)
     down = Conv3d(1, 64, two, "d.weight", None, two)
