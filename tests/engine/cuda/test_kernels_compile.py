@@ -385,8 +385,10 @@ def test_compilation_for_fp32_is_the_program_of_tf32(name):
     assert image_key(name, "tf32", (9, 0)) == image_key(name, "fp32", (9, 0))
 
 
-LARGEST_ARCHIVE = 1800 << 10
-"""Bytes: three archives for each of the CHIPS stay below 40 MB in a wheel."""
+LARGEST_ARCHIVE = 2100 << 10
+"""Bytes in fp16: with as many in bf16 and 1.2 MB in fp32, archives for each of the CHIPS stay below
+40 MB in a wheel.
+"""
 
 
 @pytest.mark.slow
