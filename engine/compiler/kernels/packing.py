@@ -1,10 +1,12 @@
-"""Launches that convert patches to a tensor and back, where no convolution does so itself."""
+"""Launches that move numbers: patches to a tensor and back, where no convolution does so itself,
+and phases of a transposed convolution to voxels.
+"""
 
 from math import prod
 
 from ..kernel_source import structure
-from ..steps import AddPatches, Pack, SumTaps, Unpack
-from ..tensors import NUMBER_BYTES, PATCHES, TRANSLATED
+from ..steps import AddPatches, Interleave, Pack, SumTaps, Unpack
+from ..tensors import NUMBER_BYTES, PATCHES, TRANSLATED, stored_channels
 from .launch import (
     BLOCK,
     OVERFLOW,
@@ -16,6 +18,7 @@ from .launch import (
     border_of,
     strides_of,
     table_addresses,
+    vectors,
 )
 from .spec import KernelSpec
 
@@ -116,7 +119,27 @@ def add_patches(step: AddPatches, at: Addresses) -> Launch:
     return Launch("unpack", "add_patches", (-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), 0, values)
 
 
+def interleave(step: Interleave, at: Addresses) -> Launch:
+    """Return the launch that moves the phases of a transposed convolution to voxels."""
+    source, target = step.source, step.target
+    across = vectors(stored_channels(step.channels, target.precision), target.precision)
+    values = structure("interleave.cu", "Interleave")(
+        source=at(source.name),
+        target=at(target.name) + step.first_channel * NUMBER_BYTES[target.precision],
+        source_strides=strides_of(source),
+        target_strides=strides_of(target),
+        extents=target.extents,
+        stride=step.stride,
+        origin=step.origin,
+        channels=step.channels,
+        vectors=across,
+    )
+    grid = -(-prod(target.extents) * across // BLOCK), target.batch, 1
+    return Launch("interleave", "interleave", grid, (BLOCK, 1, 1), 0, values)
+
+
 KERNELS = (
     KernelSpec("pack", in_blocks=True),
     KernelSpec("unpack", in_blocks=True),
+    KernelSpec("interleave"),
 )

@@ -1,16 +1,14 @@
-"""Launches of passes over voxels, how these are cut into blocks, and of phases to voxels."""
+"""Launches of passes over voxels, and how these are cut into blocks."""
 
 from ctypes import Structure
 from dataclasses import dataclass
-from math import prod
 
 from ...network.layers import Downsample, Pool, Triple, Upsample
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
-from ..steps import IDENTITY, ChannelNorm, Interleave, Pointwise, Sampling
-from ..tensors import NUMBER_BYTES, TensorView, stored_channels
+from ..steps import IDENTITY, ChannelNorm, Pointwise, Sampling
+from ..tensors import NUMBER_BYTES, TensorView
 from .launch import (
-    BLOCK,
     Addresses,
     Launch,
     activation_argument,
@@ -241,25 +239,6 @@ def _columns(across: int, width: int, each: int) -> int:
     return max(columns, _NARROW_BLOCK // across)
 
 
-def interleave(step: Interleave, at: Addresses) -> Launch:
-    """Return the launch that moves the phases of a transposed convolution to voxels."""
-    source, target = step.source, step.target
-    across = vectors(stored_channels(step.channels, target.precision), target.precision)
-    values = structure("interleave.cu", "Interleave")(
-        source=at(source.name),
-        target=at(target.name) + step.first_channel * NUMBER_BYTES[target.precision],
-        source_strides=strides_of(source),
-        target_strides=strides_of(target),
-        extents=target.extents,
-        stride=step.stride,
-        origin=step.origin,
-        channels=step.channels,
-        vectors=across,
-    )
-    grid = -(-prod(target.extents) * across // BLOCK), target.batch, 1
-    return Launch("interleave", "interleave", grid, (BLOCK, 1, 1), 0, values)
-
-
 SAMPLED_FORMS = "PLAIN", "RESIDUAL", "GENERAL"
 FORMS = *SAMPLED_FORMS, "CURVED"
 _SAMPLED = (
@@ -277,7 +256,6 @@ KERNELS = (
         ),
         in_blocks=True,
     ),
-    KernelSpec("interleave"),
     KernelSpec(
         "normalise_voxels",
         tuple(

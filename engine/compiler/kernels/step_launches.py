@@ -27,11 +27,12 @@ from ..tensors import NUMBER_BYTES, TRANSLATED, Region, TensorView
 from .launch import MOMENTS_BYTES, Addresses, Launch, anywhere
 from .packing import (
     add_patches,
+    interleave,
     pack,
     sum_taps,
     unpack,
 )
-from .pointwise import interleave, pointwise
+from .pointwise import pointwise
 from .statistics import (
     SUMS_BYTES,
     blocks_that_measure,

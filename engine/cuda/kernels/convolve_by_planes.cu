@@ -250,7 +250,7 @@ struct Products {
         for (int i = 0; i < BATCHES; ++i) {
             const int right = i / (STEPS * PAIRS), step = i / PAIRS % STEPS, pair = i % PAIRS;
             if (i + AHEAD >= ROWS) wait_for_products<ROWS - AHEAD - 1>();
-            begin_products_of_registers();
+            begin_visible_products();
             if (i + AHEAD < BATCHES) read(i + AHEAD);
 #pragma unroll
             for (int below = 0; below < 3; ++below) {

@@ -198,7 +198,7 @@ struct Products {
                 first_voxels + box.index * (BOX / 16) + i / STEPS + i % STEPS * (2 * PIECE / 16);
             const unsigned long long b =
                 first_weights + stage.index * (STAGE / 16) + first * OUTPUTS;
-            begin_products_of_registers();
+            begin_visible_products();
 #pragma unroll
             for (int below = 0; below < EDGE; ++below) {
 #pragma unroll

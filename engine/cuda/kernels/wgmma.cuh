@@ -39,8 +39,8 @@ __device__ __forceinline__ void begin_products() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-// The same where nothing in shared memory has changed that it is to see.
-__device__ __forceinline__ void begin_products_of_registers() {
+// The same where those who wrote shared memory have made it visible: bulk copies, or lanes with a fence.
+__device__ __forceinline__ void begin_visible_products() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 

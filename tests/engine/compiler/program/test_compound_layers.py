@@ -251,26 +251,26 @@ def test_layers_of_an_odd_graph_become_all_curves() -> None:
     assert "erf" not in str(steps)
 
 
+CENTRED = node("ReduceMean", "a", "mean", axes=[1]), node("Sub", "a mean", "less")
+SQUARES = node("Mul", "less less", "square")
+VARIANCE = node("ReduceMean", "square", "variance", axes=[1])
+DEVIATION = node("Add", "variance little", "more"), node("Sqrt", "more", "deviation")
 NORMS: dict[str, list[NodeProto]] = {
     "of its steps": [
-        node("ReduceMean", "a", "mean", axes=[1]),
-        node("Sub", "a mean", "less"),
+        *CENTRED,
         node("Pow", "less two", "square"),
-        node("ReduceMean", "square", "variance", axes=[1]),
+        VARIANCE,
         node("Sub", "a mean", "again"),
-        node("Add", "variance little", "more"),
-        node("Sqrt", "more", "deviation"),
+        *DEVIATION,
         node("Div", "again deviation", "normal"),
         node("Mul", "factors normal", "scaled"),
         node("Add", "scaled summands", "b"),
     ],
     "of its steps, by a product": [
-        node("ReduceMean", "a", "mean", axes=[1]),
-        node("Sub", "a mean", "less"),
-        node("Mul", "less less", "square"),
-        node("ReduceMean", "square", "variance", axes=[1]),
-        node("Add", "variance little", "more"),
-        node("Sqrt", "more", "deviation"),
+        *CENTRED,
+        SQUARES,
+        VARIANCE,
+        *DEVIATION,
         node("Reciprocal", "deviation", "inverse"),
         node("Mul", "less inverse", "normal"),
         node("Mul", "factors normal", "scaled"),
@@ -315,37 +315,31 @@ def test_a_layer_norm_of_several_operators_is_one_pass(name: str, tmp_path: Path
 SIMILAR: dict[str, list[NodeProto]] = {
     "by the root mean square": [
         node("Mul", "a a", "square"),
-        node("ReduceMean", "square", "variance", axes=[1]),
-        node("Add", "variance little", "more"),
-        node("Sqrt", "more", "deviation"),
+        VARIANCE,
+        *DEVIATION,
         node("Div", "a deviation", "b"),
     ],
     "by the sum of squares": [
-        node("ReduceMean", "a", "mean", axes=[1]),
-        node("Sub", "a mean", "less"),
-        node("Mul", "less less", "square"),
+        *CENTRED,
+        SQUARES,
         node("ReduceSum", "square channels", "variance"),
-        node("Add", "variance little", "more"),
-        node("Sqrt", "more", "deviation"),
+        *DEVIATION,
         node("Div", "less deviation", "b"),
     ],
     "of unequal weights": [
         node("Mul", "a uneven", "weighed"),
         node("ReduceSum", "weighed channels", "mean"),
         node("Sub", "a mean", "less"),
-        node("Mul", "less less", "square"),
-        node("ReduceMean", "square", "variance", axes=[1]),
-        node("Add", "variance little", "more"),
-        node("Sqrt", "more", "deviation"),
+        SQUARES,
+        VARIANCE,
+        *DEVIATION,
         node("Div", "less deviation", "b"),
     ],
     "with a large mean left": [
-        node("ReduceMean", "a", "mean", axes=[1]),
-        node("Sub", "a mean", "less"),
-        node("Mul", "less less", "square"),
-        node("ReduceMean", "square", "variance", axes=[1]),
-        node("Add", "variance little", "more"),
-        node("Sqrt", "more", "deviation"),
+        *CENTRED,
+        SQUARES,
+        VARIANCE,
+        *DEVIATION,
         node("Div", "a deviation", "b"),
     ],
 }
