@@ -11,7 +11,7 @@ import itertools
 import os
 import shutil
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +27,8 @@ from .store import NodeStore
 INBOX, SUFFIX = "inbox", ".dcm"
 _DIGITS = 16
 _MOST_REMEMBERED = 64
+_RECENT = 32
+"""Studies whose results were written last; the next one may be as large as any of them."""
 _MOST_REFUSED = 10_000
 """Limit of studies with refused images; gaps of further ones, which no archive sends, are not
 noted.
@@ -88,6 +90,7 @@ class Inbox:
         self._coming = 0
         self.expected = 0
         self._results: dict[StudyName, int] = {}
+        self._written = deque[int](maxlen=_RECENT)
         for study in present:
             record = store.study(str(study))
             if record is None or record.is_pending or not self._is_of(record, study):
@@ -163,7 +166,7 @@ class Inbox:
         study = StudyName.parse(record.study)
         with self._lock:
             if study in self._results and self._is_of(record, study):
-                self.expected -= self._results.pop(study)
+                self._expect_no_more(study)
 
     def _expect(self, study: StudyName, size: int) -> None:
         """Add to the bytes of a study's results; the first time, those of the objects it has."""
@@ -174,13 +177,24 @@ class Inbox:
         self._results[study] += size
         self.expected += size
 
+    def _expect_no_more(self, study: StudyName) -> None:
+        if size := self._results.pop(study, 0):
+            self.expected -= size
+            self._written.append(size)
+
     def _to_come(self) -> int:
-        """Return the space for what a new study and those in transfer may still bring, if each
-        becomes as large as the largest here: studies that all lack images would stay.
+        """Return the space for what a new study and those that lack images may still bring: studies
+        that all lack images would stay.
+
+        Each may become as large as the largest of those here and the last ones that were here, and
+        brings at least the images that were refused.
         """
-        largest = max(self._results.values(), default=0)
-        lacking = [size for study, size in self._results.items() if self._gaps.lacks(study)]
-        of_results = largest + sum(largest - size for size in lacking)
+        largest = max((*self._results.values(), *self._written), default=0)
+        of_results = largest
+        for study, size in self._results.items():
+            if size and self._gaps.lacks(study):
+                refused = self._gaps.of(study).refused * size // max(1, len(self._held_by(study)))
+                of_results += max(largest - size, refused)
         return 2 * of_results  # a scan is no larger than its results
 
     def _has_space(self, size: int) -> bool:
@@ -247,7 +261,7 @@ class Inbox:
                 return False
             self._held.pop(study, None)
             self._gaps.forget(study)
-            self.expected -= self._results.pop(study, 0)
+            self._expect_no_more(study)
             if folder.is_dir():
                 self.bytes -= self._size(study)
                 folder.replace(aside)

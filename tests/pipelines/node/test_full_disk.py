@@ -84,7 +84,7 @@ def test_a_study_is_accepted_only_if_its_results_fit_too(
     node.pass_time(301)
     node.translate()
     assert node.states() == ["sending"]
-    of_size(node, 16 * (SCAN + RESULT), monkeypatch)
+    of_size(node, 8 * (SCAN + RESULT) + 17 * RESULT, monkeypatch)
     assert node.send(slices(1)) == [0] * 8, "what is written is expected no more"
 
 
@@ -120,6 +120,33 @@ def test_space_goes_to_the_rest_of_a_study_before_a_new_one(
     assert set(node.send(second)) == {0xA700}, "6 of its images would fit, but perhaps not all"
     more = slices(0, 12)[8:]
     assert node.send(more) == [0] * 4
+
+
+def test_refused_images_have_their_space_before_a_new_study(
+    node: NodeInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest study here is the one that lacks them, which says nothing of its size."""
+    of_size(node, 5 * (SCAN + RESULT), monkeypatch)
+    assert node.send(slices()) == [0] * 5 + [0xA700] * 3
+    held, of_new = 5 * (SCAN + RESULT), SCAN + RESULT + 2 * 5 * RESULT
+    of_size(node, held + of_new, monkeypatch)
+    assert set(node.send(slices(1))) == {0xA700}
+    of_size(node, held + of_new + 2 * 3 * RESULT, monkeypatch)
+    assert node.send(slices(1)[:1]) == [0]
+
+
+def test_a_study_may_become_as_large_as_one_that_left(
+    node: NodeInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with archive(port=node.destination, calling="NODE"):
+        assert node.send(slices()) == [0] * 8
+        node.queue_up()
+        node.translate()
+        node.wait_for_sends(1)
+    of_size(node, 8 * (SCAN + RESULT) + SCAN + RESULT, monkeypatch)
+    assert node.send(slices(1)[:1]) == [0xA700]
+    of_size(node, 8 * (SCAN + RESULT) + SCAN + RESULT + 2 * 8 * RESULT, monkeypatch)
+    assert node.send(slices(1)[:1]) == [0]
 
 
 @contextmanager
