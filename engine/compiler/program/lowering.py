@@ -239,7 +239,7 @@ def _scale(builder: ProgramBuilder, node: Node, layer: layers.ChannelAffine) -> 
         factor, summand = factors[own], summands[own]
         if part.table is not None:
             summand = summand + factor * builder.constants[part.table.name][1, 0]
-        table = builder.fixed_table(f"{node.name}{number or ''}", factor, summand)
+        table = builder.fixed_table(f"{node.name}.part{number}", factor, summand)
         parts.append(ValuePart(part.source, table))
         first = own.stop
     return replace(value, parts=tuple(parts))
