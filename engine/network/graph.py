@@ -332,9 +332,12 @@ LARGEST_WEIGHTS = 2 << 30
 """Limit in bytes: ONNX Runtime takes a model as one protocol buffer, which cannot be larger."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Network:
-    """A graph with its weights: float32 arrays by the names that the layers use."""
+    """A graph with its weights: float32 arrays by the names that the layers use.
+
+    Each is equal to itself alone, so that what is found out about one can be kept as long as it is.
+    """
 
     graph: Graph
     weights: Mapping[str, FloatArray]

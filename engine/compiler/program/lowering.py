@@ -49,6 +49,7 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
     Raises PatchShapeError if the patch does not fit the network. If patches are blocks of one
     volume, the volume has to fit, and `volume_refusal` has to be None.
     """
+    compounds, unneeded = compound_layers(network)
     maps = None
     if layout.in_blocks:
         maps = block_maps(network, layout.patch)
@@ -57,7 +58,6 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
         network.graph.check_patch(layout.patch)
     network, adds_patches = _without_outer_sum(network)
     builder = ProgramBuilder(network, layout, gpu, maps)
-    compounds, unneeded = compound_layers(network)
     for node in network.graph.nodes:
         if node.name in unneeded:
             continue
