@@ -9,6 +9,7 @@ from ..kernel_source import constants, structure
 from ..steps import IDENTITY, ChannelNorm, Pointwise, Sampling
 from ..tensors import NUMBER_BYTES, TensorView
 from .launch import (
+    WARP,
     Addresses,
     Launch,
     activation_argument,
@@ -62,23 +63,25 @@ def pointwise(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
 MOST_NORMALISED = 1024
 """Most channels over which each voxel is normalised."""
 
-_WARP, _NORM_BLOCKS = 32, 8
-"""Most threads of a voxel, and blocks per multiprocessor that its rows should fill."""
+_NORM_BLOCKS = 8
+"""Blocks per multiprocessor that the rows of a norm should fill."""
 
 
 def _normalise_voxels(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
-    """Return the launch of a pass that normalises each voxel over its channels."""
+    """Return the launch of a pass that normalises each voxel, by a warp's threads at most, over its
+    channels.
+    """
     tile = constants("normalise_voxels.cu")
     each = vectors(step.source.channels, step.target.precision)
-    across = min(1 << (each - 1).bit_length(), _WARP)
+    across = min(1 << (each - 1).bit_length(), WARP)
     depth, height, width = step.target_extents
-    whole_warps = _WARP // across
+    whole_warps = WARP // across
     columns = min(tile["THREADS"] // across, -(-width // whole_warps) * whole_warps)
     rows = -(-depth * height // (_NORM_BLOCKS * gpu.multiprocessors))
     form = "PLAIN" if form_of(step) == "PLAIN" else "GENERAL"
     return Launch(
         "normalise_voxels",
-        f"normalise_voxels<{cpp(each > _WARP)}, {form}>",
+        f"normalise_voxels<{cpp(each > WARP)}, {form}>",
         (-(-depth * height // rows), 1, step.patches.count),
         (across, columns, 1),
         0,
