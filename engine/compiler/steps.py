@@ -496,28 +496,26 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
-    """An expression over voxels, sampled and padded -> channels of target.
+    """An expression over voxels, sampled and padded -> some channels of a tensor.
 
     It is after(activation(norm(source * factor + summand)) + residual), `after` only with a
     residual; combination replaces the second +. The channels of the table repeat if the source has
     more of them.
 
     extents: those of the value after sampling and before padding. Target voxel t is the value at t
-    + origin, continued past its border by mode. patches: which of the batch. first_channel: of the
-    target. table: None without a normalisation. sampling: None without. norm: None without, and
-    with a sampling. shuffles: whether the target is space-to-depth, with cells of 2 x 2 x 2 voxels
-    as 8 groups of channels. around: of blocks of a volume, if the source includes a halo around
-    each of them: its first voxel from the block's. excess: of the volume's value before padding, as
-    that of a `Tensor`.
+    + origin, continued past its border by mode. output: all voxels of the target. patches: which of
+    the batch. table: None without a normalisation. sampling: None without. norm: None without, and
+    with a sampling. around: of blocks of a volume, if the source includes a halo around each of
+    them: its first voxel from the block's. excess: of the volume's value before padding, as that of
+    a `Tensor`.
     """
 
     source: TensorView
-    target: Tensor
+    output: TensorView
     patches: Region
     extents: Triple
     origin: Triple
     mode: PadMode
-    first_channel: int = 0
     table: AffineTable | None = None
     activation: Activation = IDENTITY
     residual: TensorView | None = None
@@ -525,15 +523,13 @@ class Pointwise:
     after: Activation = IDENTITY
     combination: Combination = "add"
     norm: ChannelNorm | None = None
-    shuffles: bool = False
     around: Triple | None = None
     excess: Triple = field(default=ZEROS, repr=False)
 
     @property
-    def target_extents(self) -> Triple:
-        """(D, H, W) of the voxels that the target contains."""
-        depth, height, width = self.target.extents
-        return (2 * depth, 2 * height, 2 * width) if self.shuffles else self.target.extents
+    def target(self) -> Tensor:
+        """Target tensor."""
+        return self.output.tensor
 
     @property
     def reach(self) -> Reach:
@@ -565,21 +561,25 @@ class Normalise:
 
 @dataclass(frozen=True, slots=True)
 class Interleave:
-    """Outputs of all phases of a transposed convolution -> channels of target.
+    """Outputs of all phases of a transposed convolution -> some channels of a tensor.
 
     Target voxel t is phase (t + origin) % stride of cell (t + origin) // stride. Phase (rD, rH, rW)
     has its `channels` numbers in a cell after those of all phases before it, rW fastest.
 
-    source: cells. first_channel: of the target; up to whole vectors, zeros follow the channels.
+    source: cells. output: all voxels of the target; up to whole vectors, zeros follow the channels.
     stride, origin: along D, H and W.
     """
 
     source: Tensor
-    target: Tensor
+    output: TensorView
     stride: Triple
     origin: Triple
     channels: int
-    first_channel: int = 0
+
+    @property
+    def target(self) -> Tensor:
+        """Target tensor."""
+        return self.output.tensor
 
     @property
     def flow(self) -> Flow:

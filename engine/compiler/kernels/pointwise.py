@@ -53,7 +53,7 @@ def pointwise(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
     view, target = step.source, step.target
     across, _ = block_shape(view.channels, target.precision)
     columns = -(-vectors(view.channels, target.precision) // across)
-    depth, height, _ = step.target_extents
+    depth, height, _ = step.output.extents
     tile, kernel = _tile(step, gpu), f"pointwise{_template(step.sampling)}{form_of(step)}>"
     grid = -(-depth * height // tile.rows), columns, step.patches.count
     block = across, tile.columns, 1
@@ -74,7 +74,7 @@ def _normalise_voxels(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Lau
     tile = constants("normalise_voxels.cu")
     each = vectors(step.source.channels, step.target.precision)
     across = min(1 << (each - 1).bit_length(), WARP)
-    depth, height, width = step.target_extents
+    depth, height, width = step.output.extents
     whole_warps = WARP // across
     columns = min(tile["THREADS"] // across, -(-width // whole_warps) * whole_warps)
     rows = -(-depth * height // (_NORM_BLOCKS * gpu.multiprocessors))
@@ -164,7 +164,7 @@ def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Str
     return structure("pass.cuh", "Pointwise")(
         source=address_of(view, at) + first * source_strides.patch * size,
         residual=residual,
-        target=at(target.name) + step.first_channel * size,
+        target=address_of(step.output, at),
         factor=factor and factor + first * stride * 4,
         summand=summand and summand + first * stride * 4,
         source_strides=source_strides,
@@ -175,7 +175,7 @@ def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Str
         table_channels=step.table.channels if step.table else view.channels,
         source_extents=view.extents,
         extents=step.extents,
-        target_extents=step.target_extents,
+        target_extents=step.output.extents,
         origin=step.origin,
         factors=_factors(sampling),
         border=border,
@@ -183,7 +183,7 @@ def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Str
         run=tile.run if tile else 0,
         shuffled=view.shuffled,
         source_origin=view.origin,
-        target_cell=target.channels // 8 if step.shuffles else 0,
+        target_cell=target.channels // 8 if step.output.shuffled else 0,
         source_unit=_unit(view),
         residual_unit=_unit(step.residual),
         target_scale=target.scale or 0.0,
@@ -204,7 +204,7 @@ def _unit(view: TensorView | None) -> float:
 
 def _tile(step: Pointwise, gpu: GpuProperties) -> PassTile:
     """Return the tile that is good on most GPUs."""
-    depth, height, width = step.target_extents
+    depth, height, width = step.output.extents
     rows = -(-depth * height // (_ROW_BLOCKS * gpu.multiprocessors))
     across, _ = block_shape(step.source.channels, step.target.precision)
     if _is_blended(step):
@@ -225,7 +225,7 @@ def _is_blended(step: Pointwise) -> bool:
 
 
 def _run(step: Pointwise, gpu: GpuProperties) -> int:
-    depth, height, width = step.target_extents
+    depth, height, width = step.output.extents
     vectors_across = depth * height * step.patches.count
     vectors_across *= vectors(step.source.channels, step.target.precision)
     run = _LONGEST_RUN

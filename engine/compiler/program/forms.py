@@ -29,7 +29,7 @@ from ...network.layers import ONES, TWOS, multiplied
 from ..kernels.table import fitting_kernel, kernel_of
 from ..lowered import LayerForm, Lowered
 from ..steps import Conv, Interleave, Normalise, PatchArray, Pointwise, Statistics, Step
-from ..tensors import TensorView, stored_channels
+from ..tensors import TensorView
 from .lowering import lower
 
 _MOST_WEIGHTS = 4
@@ -130,7 +130,7 @@ def passes_over(lowered: Lowered, output: TensorView | PatchArray) -> Iterator[P
     for step in lowered.steps:
         if isinstance(step, PassOfForm) and _reads(step, output):
             yield step
-            if _replaces(step, lowered, output):
+            if _replaces(step, lowered):
                 yield from passes_over(lowered, step.target.whole)
 
 
@@ -143,18 +143,16 @@ def _reads(step: PassOfForm, output: TensorView | PatchArray) -> bool:
     return isinstance(step, Pointwise) and output in (step.source, step.residual)
 
 
-def _replaces(
-    step: PassOfForm, lowered: Lowered, output: TensorView | PatchArray
-) -> TypeGuard[Pointwise | Interleave]:
+def _replaces(step: PassOfForm, lowered: Lowered) -> TypeGuard[Pointwise | Interleave]:
     """Return whether later steps read what a pass writes as they would read an output in another
     form.
     """
     match step:
-        case Interleave(target=target, channels=channels):
-            return target.channels == stored_channels(channels, target.precision)
-        case Pointwise(target=target, table=table, residual=None, sampling=None):
+        case Interleave():
+            return step.output.is_whole
+        case Pointwise(table=table, residual=None, sampling=None):
             is_fixed = table is None or table.name in lowered.constants
-            return is_fixed and target.channels == output.channels
+            return is_fixed and step.output.is_whole
         case _:
             return False
 

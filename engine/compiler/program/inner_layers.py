@@ -210,8 +210,9 @@ def _by_phases(
     geometry = Geometry(ONES, before=phases.before, after=phases.after)
     emit(builder, node.name, packed, source, cells, geometry)
     target = builder.tensor(node.name, extents, builder.stored(conv.out_channels))
-    builder.steps.append(Interleave(cells, target, phases.stride, phases.origin, conv.out_channels))
-    return target.whole
+    output, channels = target.whole, conv.out_channels
+    builder.steps.append(Interleave(cells, output, phases.stride, phases.origin, channels))
+    return output
 
 
 def _to_cells(
