@@ -5,7 +5,7 @@ One description serves the CPU runtime, the ONNX export and the GPU compiler. Al
 with the arrays of those names.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, inf, lcm
@@ -259,6 +259,10 @@ class Graph(Tagged, frozen=True, tag="graph", cache_hash=True):
             channels[node.name] = channels_made(node.layer, [channels[i] for i in node.inputs])
         return channels
 
+    def readers(self) -> Mapping[str, Sequence[Node]]:
+        """Return the nodes that read each node's tensor, and those that read the input."""
+        return _readers(self)
+
     @property
     def stride(self) -> Triple:
         """Extents of which every patch must be a multiple: the total down-sampling."""
@@ -302,6 +306,16 @@ class Graph(Tagged, frozen=True, tag="graph", cache_hash=True):
                 f"This network turns a patch of {times(patch)} into {times(leaving)}; "
                 "only networks that keep the extents can translate a volume."
             )
+
+
+@lru_cache  # used several times per network that is opened
+def _readers(graph: Graph) -> Mapping[str, Sequence[Node]]:
+    readers: dict[str, list[Node]] = {INPUT: []}
+    for node in graph.nodes:
+        for name in {*node.inputs}:
+            readers[name].append(node)
+        readers[node.name] = []
+    return readers
 
 
 @lru_cache  # used several times per network that is opened

@@ -149,8 +149,8 @@ def in_memory(view: TensorView, slots: tuple[int, ...]) -> Value:
 class ProgramBuilder:
     """Builder of steps and constants.
 
-    values: maps each node to the known state of its tensor. lanes: used channels of each tensor
-    that maps of few channels may share.
+    readers: nodes that read each node's tensor. values: known state of that tensor. lanes: used
+    channels of each tensor that maps of few channels may share.
     """
 
     def __init__(
@@ -158,6 +158,7 @@ class ProgramBuilder:
     ) -> None:
         """maps: of the blocks, if the patches are blocks of one volume."""
         self.graph = network.graph
+        self.readers = network.graph.readers()
         self.weights = network.weights
         self.layout = layout
         self.gpu = gpu
@@ -232,7 +233,7 @@ class ProgramBuilder:
 
     def is_read_only_by(self, name: str, kind: type[Layer]) -> bool:
         """Return whether a node has readers and all are of one kind."""
-        readers = [node for node in self.graph.nodes if name in node.inputs]
+        readers = self.readers[name]
         return bool(readers) and all(isinstance(node.layer, kind) for node in readers)
 
     def needed_bias(self, name: str, bias: str | None) -> str | None:

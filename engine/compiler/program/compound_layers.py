@@ -88,10 +88,7 @@ class _Parts:
         self.places = {name: number for number, name in enumerate(self.nodes)}
         self.channels = network.graph.channels()
         self.weights = network.weights
-        self.readers: dict[str, list[Node]] = {}
-        for node in network.graph.nodes:
-            for name in {*node.inputs}:
-                self.readers.setdefault(name, []).append(node)
+        self.readers = network.graph.readers()
 
     def may_be_joined(self, source: str) -> bool:
         """Return whether a kernel may compute a tensor only together with its one reader."""

@@ -64,7 +64,7 @@ def epilogue_of(builder: ProgramBuilder, node: Node, conv: Conv3d) -> Epilogue:
 
 
 def _only_reader(builder: ProgramBuilder, name: str) -> Node | None:
-    readers = [node for node in builder.graph.nodes if name in node.inputs]
+    readers = builder.readers[name]
     return readers[0] if len(readers) == 1 and readers[0].inputs == (name,) else None
 
 
@@ -164,7 +164,7 @@ def _free_lanes(
 def _joined_before(builder: ProgramBuilder, name: str) -> Iterator[str]:
     """Yield the nodes whose channels come right before those of a node where they are joined."""
     by_name = {node.name: node for node in builder.graph.nodes}
-    for node in builder.graph.nodes:
+    for node in builder.readers[name]:
         if isinstance(node.layer, Concat) and node.inputs[1] == name:
             before = node.inputs[0]
             while before in by_name and isinstance(by_name[before].layer, Concat):
