@@ -33,9 +33,10 @@ from .builder import (
     in_memory,
 )
 from .compound_layers import Compound, VoxelNorm, compound_layers
-from .inner_layers import convolve, convolve_dense, convolve_transposed
+from .inner_layers import convolve, convolve_dense
 from .narrow_layers import convolve_narrow
 from .outer_layers import convolve_patches, lower_to_output, takes_patches
+from .transposed_layers import convolve_transposed
 
 _SCALED_PARTS = 2
 """Most joined maps that are scaled one by one: more are written as one tensor first, for which
