@@ -68,7 +68,7 @@ def forms_of(lowered: Lowered, step: Conv) -> tuple[LayerForm, ...]:
     writes the patches, as cuDNN would write a tensor, which other steps than passes read; and none
     for a layer that shares its vectors, as cuDNN writes whole ones.
     """
-    forms, geometry = kernel_of(step).forms, step.geometry
+    forms = kernel_of(step).forms
     if forms and not _is_alone(lowered, step):
         return ()
     if forms or step.kernel is not None or lowered.layout.in_blocks:
@@ -77,12 +77,17 @@ def forms_of(lowered: Lowered, step: Conv) -> tuple[LayerForm, ...]:
         return ("gradient",)
     if _may_be_narrow(lowered, step):
         return ("narrow",)
-    if not geometry.transposed or geometry.groups > 1 or prod(geometry.stride) == 1:
+    return _forms_of_gradient(step) if step.geometry.transposed else ()
+
+
+def _forms_of_gradient(step: Conv) -> tuple[LayerForm, ...]:
+    """Return the form to compare a data gradient with, if few enough of its weights are 0."""
+    geometry = step.geometry
+    if geometry.groups > 1 or prod(geometry.stride) == 1:
         return ()
-    taps = zip(geometry.kernel, geometry.stride, strict=True)
-    if prod(-(-count // step) * step for count, step in taps) > _MOST_WEIGHTS * prod(
-        geometry.kernel
-    ):
+    along = zip(geometry.kernel, geometry.stride, strict=True)
+    weights = prod(-(-taps // stride) * stride for taps, stride in along)
+    if weights > _MOST_WEIGHTS * prod(geometry.kernel):
         return ()
     doubles = step.target.extents == multiplied(TWOS, step.source.extents)
     is_plain = geometry.stride == TWOS and geometry.dilation == ONES
