@@ -8,14 +8,7 @@ from math import prod
 from ..compiler import steps
 from ..compiler.kernels.table import kernel_of
 from ..compiler.steps import Step
-from ..compiler.tensors import (
-    NUMBER_BYTES,
-    PATCHES,
-    TRANSLATED,
-    Tensor,
-    TensorView,
-    stored_channels,
-)
+from ..compiler.tensors import NUMBER_BYTES, PATCHES, TRANSLATED, Tensor, TensorView
 from ..cuda.tuning.cache import CUSTOM
 from ..network.graph import times
 from .measurement import LayerTime
@@ -72,11 +65,10 @@ def work_of(step: Step) -> StepWork:
         case steps.Pointwise(source=source, target=target, residual=residual, patches=patches):
             is_norm = step.table is not None or step.norm is not None
             views = (source,) if residual is None else (source, residual)
-            channels = source.channels * (8 if step.shuffles else 1)
-            moved = (*(_seen(view) for view in views), replace(target, channels=channels))
+            moved = (_seen(view) for view in (*views, step.output))
             size = sum(replace(tensor, batch=patches.count).bytes for tensor in moved)
             kind = ("normalise" if is_norm else "activate") + (" and add" if residual else "")
-            text = f"{kind}, {source.channels}, {times(step.target_extents)}"
+            text = f"{kind}, {source.channels}, {times(step.output.extents)}"
             return StepWork(_layer_of(target), text, size)
         case steps.Pack(target=target, channels=channels, extents=(depth, height, width)):
             planes = min(target.extents[0], depth)
@@ -85,8 +77,7 @@ def work_of(step: Step) -> StepWork:
             return StepWork(_layer_of(target), text, read.bytes + target.bytes)
         case steps.Interleave(source=source, target=target, channels=channels):
             text = f"phases to voxels, {channels}, {times(target.extents)}"
-            written = replace(target, channels=stored_channels(channels, target.precision))
-            return StepWork(_layer_of(target), text, source.bytes + written.bytes)
+            return StepWork(_layer_of(target), text, source.bytes + _seen(step.output).bytes)
         case steps.SumTaps(source=source, channels=channels, extents=extents):
             summed = source.extents[0], *extents[1:]
             output = Tensor(TRANSLATED, source.batch, summed, channels, "fp32")

@@ -23,18 +23,17 @@ _ENCODED_EARLY = 256 << 20
 USUAL_SLAB_BYTES = 112 << 20
 """Bound of the tensors of a slab for which there is enough memory."""
 
-TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "phases", "custom"]
+TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells", "phases"]
 """Form in which a transposed convolution is lowered.
 
 gradient: as the data gradient of a convolution. subpixel: for stride 2, as a convolution to the 8
 voxels of each cell of 2^3, some of whose taps are 0. cells: for stride 2 and a kernel of even
 extents, as a convolution to the cells that each pair of its taps leads to; none of its taps is 0.
 phases: for any stride, as a convolution to all voxels of each cell, and a pass that moves them.
-custom: by the custom kernel.
 """
 
 
-LayerForm: TypeAlias = TransposedForm | Literal["plain", "narrow"]
+LayerForm: TypeAlias = TransposedForm | Literal["plain", "narrow", "custom"]
 """Form in which a convolution is lowered; those of `TransposedForm` are for transposed ones.
 
 plain: as it is. cells: for stride 2 and even extents, as a convolution of stride 1 and half the

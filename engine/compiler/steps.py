@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf, prod
 from typing import Literal, TypeAlias, TypeGuard
 
@@ -225,7 +226,7 @@ class Reach:
     extents: Triple
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pack:
     """Patches -> target, the kernel taps of H and W as channels (c, i, j), padded.
 
@@ -251,7 +252,7 @@ class Pack:
         geometry = Geometry((1, *self.taps), (1, *self.stride))
         return Reach(self.origin, geometry.read_extents(self.target.extents))
 
-    @property
+    @cached_property
     def flow(self) -> Flow:
         return Flow(writes=(self.target,), from_patches=True)
 
@@ -314,7 +315,7 @@ class Geometry:
         return added(before_last, taps, ONES)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Conv:
     """A convolution, with the prologue of its operand and the epilogue of its result.
 
@@ -440,7 +441,7 @@ class Conv:
         """Receptive window of a block, of a convolution that is not transposed."""
         return Reach(self.geometry.origin, self.geometry.read_extents(self.output.extents))
 
-    @property
+    @cached_property
     def flow(self) -> Flow:
         reads = tuple(item for view in self.views for item in view.reads)
         writes: tuple[Operand, ...] = ()
@@ -473,7 +474,7 @@ class ChannelGroups:
     bias: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Statistics:
     """Normalisation of a view as factor and summand of each patch and channel.
 
@@ -489,35 +490,33 @@ class Statistics:
     shift: str | None
     groups: ChannelGroups | None = None
 
-    @property
+    @cached_property
     def flow(self) -> Flow:
         return Flow((self.source.tensor,), (self.target,), self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pointwise:
-    """An expression over voxels, sampled and padded -> channels of target.
+    """An expression over voxels, sampled and padded -> some channels of a tensor.
 
     It is after(activation(norm(source * factor + summand)) + residual), `after` only with a
     residual; combination replaces the second +. The channels of the table repeat if the source has
     more of them.
 
     extents: those of the value after sampling and before padding. Target voxel t is the value at t
-    + origin, continued past its border by mode. patches: which of the batch. first_channel: of the
-    target. table: None without a normalisation. sampling: None without. norm: None without, and
-    with a sampling. shuffles: whether the target is space-to-depth, with cells of 2 x 2 x 2 voxels
-    as 8 groups of channels. around: of blocks of a volume, if the source includes a halo around
-    each of them: its first voxel from the block's. excess: of the volume's value before padding, as
-    that of a `Tensor`.
+    + origin, continued past its border by mode. output: all voxels of the target. patches: which of
+    the batch. table: None without a normalisation. sampling: None without. norm: None without, and
+    with a sampling. around: of blocks of a volume, if the source includes a halo around each of
+    them: its first voxel from the block's. excess: of the volume's value before padding, as that of
+    a `Tensor`.
     """
 
     source: TensorView
-    target: Tensor
+    output: TensorView
     patches: Region
     extents: Triple
     origin: Triple
     mode: PadMode
-    first_channel: int = 0
     table: AffineTable | None = None
     activation: Activation = IDENTITY
     residual: TensorView | None = None
@@ -525,29 +524,27 @@ class Pointwise:
     after: Activation = IDENTITY
     combination: Combination = "add"
     norm: ChannelNorm | None = None
-    shuffles: bool = False
     around: Triple | None = None
     excess: Triple = field(default=ZEROS, repr=False)
 
     @property
-    def target_extents(self) -> Triple:
-        """(D, H, W) of the voxels that the target contains."""
-        depth, height, width = self.target.extents
-        return (2 * depth, 2 * height, 2 * width) if self.shuffles else self.target.extents
+    def target(self) -> Tensor:
+        """Target tensor."""
+        return self.output.tensor
 
     @property
     def reach(self) -> Reach:
         """Receptive window of the target in the value."""
         return Reach(self.origin, self.target.extents)
 
-    @property
+    @cached_property
     def flow(self) -> Flow:
         residual = () if self.residual is None else (self.residual.tensor,)
         reads = self.source.tensor, *residual, *_if_any(self.table)
         return Flow(reads, (self.target,))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Normalise:
     """Statistics of a small whole tensor and the only pass that uses them, in one launch.
 
@@ -557,36 +554,40 @@ class Normalise:
     statistics: Statistics
     pointwise: Pointwise
 
-    @property
+    @cached_property
     def flow(self) -> Flow:
         passed = replace(self.pointwise, table=None).flow  # the launch keeps the table to itself
         return Flow(passed.reads, passed.writes, self.statistics)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Interleave:
-    """Outputs of all phases of a transposed convolution -> channels of target.
+    """Outputs of all phases of a transposed convolution -> some channels of a tensor.
 
     Target voxel t is phase (t + origin) % stride of cell (t + origin) // stride. Phase (rD, rH, rW)
     has its `channels` numbers in a cell after those of all phases before it, rW fastest.
 
-    source: cells. first_channel: of the target; up to whole vectors, zeros follow the channels.
+    source: cells. output: all voxels of the target; up to whole vectors, zeros follow the channels.
     stride, origin: along D, H and W.
     """
 
     source: Tensor
-    target: Tensor
+    output: TensorView
     stride: Triple
     origin: Triple
     channels: int
-    first_channel: int = 0
 
     @property
+    def target(self) -> Tensor:
+        """Target tensor."""
+        return self.output.tensor
+
+    @cached_property
     def flow(self) -> Flow:
         return Flow((self.source,), (self.target,))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SumTaps:
     """Convolutions that left the kernel taps of H and W as channels -> translated patches.
 
@@ -607,12 +608,12 @@ class SumTaps:
     bias: str | None
     activation: Activation
 
-    @property
+    @cached_property
     def flow(self) -> Flow:
         return Flow((self.source,), to_patches=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Unpack:
     """activation(source * factor + summand) -> translated patches, `count` channels of them.
 
@@ -628,12 +629,12 @@ class Unpack:
     table: AffineTable | None
     activation: Activation
 
-    @property
+    @cached_property
     def flow(self) -> Flow:
         return Flow((self.source.tensor, *_if_any(self.table)), to_patches=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AddPatches:
     """Translated patches += patches, of `channels` channels each.
 
@@ -644,7 +645,7 @@ class AddPatches:
     patches: Region
     extents: Triple
 
-    @property
+    @cached_property
     def flow(self) -> Flow:
         return Flow(from_patches=True, to_patches=True)
 

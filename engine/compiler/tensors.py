@@ -67,8 +67,9 @@ class TensorView:
     extents: (D, H, W) of the view. origin: position of its first voxel; not 0 where the tensor has
     a halo. shuffled: whether the tensor is space-to-depth: it holds cells of 2 x 2 x 2 voxels as 8
     groups of channels. Extents, which are even then, and origin count the voxels. lanes: first and
-    end of the channels, None for all; passes over voxels read some, and kernels that may join write
-    some. They are not in `repr`, by which what was measured of convolutions is found again.
+    end of the channels, None for all; passes over voxels read or write some, and kernels that may
+    join write some. They are not in `repr`, by which what was measured of convolutions is found
+    again.
     """
 
     tensor: Tensor

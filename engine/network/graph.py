@@ -5,7 +5,7 @@ One description serves the CPU runtime, the ONNX export and the GPU compiler. Al
 with the arrays of those names.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, inf, lcm
@@ -259,6 +259,10 @@ class Graph(Tagged, frozen=True, tag="graph", cache_hash=True):
             channels[node.name] = channels_made(node.layer, [channels[i] for i in node.inputs])
         return channels
 
+    def readers(self) -> Mapping[str, Sequence[Node]]:
+        """Return the nodes that read each node's tensor, and those that read the input."""
+        return _readers(self)
+
     @property
     def stride(self) -> Triple:
         """Extents of which every patch must be a multiple: the total down-sampling."""
@@ -305,6 +309,16 @@ class Graph(Tagged, frozen=True, tag="graph", cache_hash=True):
 
 
 @lru_cache  # used several times per network that is opened
+def _readers(graph: Graph) -> Mapping[str, Sequence[Node]]:
+    readers: dict[str, list[Node]] = {INPUT: []}
+    for node in graph.nodes:
+        for name in {*node.inputs}:
+            readers[name].append(node)
+        readers[node.name] = []
+    return readers
+
+
+@lru_cache  # used several times per network that is opened
 def _shapes(graph: Graph, patch: Triple) -> dict[str, TensorShape]:
     shapes = {INPUT: TensorShape(graph.in_channels, patch)}
     for node in graph.nodes:
@@ -332,9 +346,12 @@ LARGEST_WEIGHTS = 2 << 30
 """Limit in bytes: ONNX Runtime takes a model as one protocol buffer, which cannot be larger."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Network:
-    """A graph with its weights: float32 arrays by the names that the layers use."""
+    """A graph with its weights: float32 arrays by the names that the layers use.
+
+    Each is equal to itself alone, so that what is found out about one can be kept as long as it is.
+    """
 
     graph: Graph
     weights: Mapping[str, FloatArray]

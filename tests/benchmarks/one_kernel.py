@@ -195,7 +195,9 @@ def _voxel_norm() -> Iterator[Alone]:
             Tensor(name, 1, extents, channels, "fp16") for name in ("source", "target")
         )
         norm = ChannelNorm(channels, 1e-5, "scale", "shift")
-        step = Pointwise(source.whole, target, Region(0, 1), extents, (0, 0, 0), "zero", norm=norm)
+        step = Pointwise(
+            source.whole, target.whole, Region(0, 1), extents, (0, 0, 0), "zero", norm=norm
+        )
         sizes = {item.name: item.bytes for item in (source, target)}
         sizes |= dict.fromkeys(("scale", "shift"), 4 * channels)
         yield _of_step(f"norm of voxels, {channels} channels, {edge}^3", step, sizes)
@@ -219,7 +221,7 @@ def _interleaving() -> Iterator[Alone]:
     for channels in (1, 16):
         cells = Tensor("source", 1, (32, 32, 32), 64 * channels, "fp16")
         target = Tensor("target", 1, LARGE, max(8, channels), "fp16")
-        step = Interleave(cells, target, FOUR, (0, 0, 0), channels)
+        step = Interleave(cells, target.whole, FOUR, (0, 0, 0), channels)
         sizes = {"source": cells.bytes, "target": target.bytes}
         yield _of_step(f"phases of {channels} channels, stride 4, to 128x128x128", step, sizes)
 

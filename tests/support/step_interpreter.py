@@ -316,13 +316,13 @@ class Memory:
         assert values.shape[1:4] == step.extents
         values = of_patches(values, step.patches)
         target = self.of(step.target)
-        if step.shuffles:
+        if step.output.shuffled:
             target = voxels_of(target)
         places = [
             np.arange(extent) + origin
-            for extent, origin in zip(step.target_extents, step.origin, strict=True)
+            for extent, origin in zip(step.output.extents, step.origin, strict=True)
         ]
-        into = slice(step.first_channel, step.first_channel + step.source.channels)
+        into = slice(*step.output.lanes) if step.output.lanes else slice(None)
         written = taken(values, places, step.mode)
         if step.target.scale is None:
             target[..., into] = written.reshape(*target.shape[:-1], -1)
@@ -344,8 +344,7 @@ class Memory:
         kept = voxels[:, *(slice(first, first + extent) for first, extent in sides)]
         lanes = 16 // NUMBER_BYTES[step.target.precision]
         filling = -step.channels % lanes
-        first = step.first_channel
-        into = slice(first, first + step.channels + filling)
+        into = slice(*step.output.lanes) if step.output.lanes else slice(None)
         target[..., into] = np.pad(kept, [(0, 0)] * 4 + [(0, filling)])
 
     def sum_taps(self, step: SumTaps) -> None:

@@ -261,7 +261,7 @@ def _fits_cells(conv: Conv, _gpu: GpuProperties, in_blocks: bool) -> bool:
     [part] = conv.views
     after = 1 if in_blocks else 0
     return (
-        conv.geometry == Geometry((3, 3, 3), TWOS, ONES, ONES, transposed=True)
+        conv.geometry == Geometry(_THREE, TWOS, ONES, ONES, transposed=True)
         and part.table is None
         and part.activation == IDENTITY
         and part.source.is_whole

@@ -24,11 +24,11 @@ from .launch import (
 )
 from .spec import HALF, ConvKernel
 
-MOST_OUTPUTS = 24
-"""Most output channels, as stored, of convolve_narrow.cu: cuDNN computes 32 at least."""
-
 _GROUPS = (1, 2, 3)
 """Groups of 8 outputs that convolve_narrow.cu has instances for."""
+
+MOST_OUTPUTS = 8 * max(_GROUPS)
+"""Most output channels, as stored: cuDNN computes 32 at least."""
 
 _DEPTHS = (1, 3, 5)
 """Kernel extents along D that convolve_narrow.cu has instances for."""
@@ -218,7 +218,8 @@ def _launch(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None)
     name, division = "convolve_narrow", _known_division(conv, gpu)
     kernel = _instance(_groups(conv), conv.geometry.kernel[0], division.tiles)
     block, shared = (constants(f"{name}.cu")["THREADS"], 1, 1), _shared(conv, division.tiles)
-    return Launch(name, kernel, division.grid, block, shared, _arguments(conv, at, gpu, partials))
+    values = _arguments(conv, at, division, partials)
+    return Launch(name, kernel, division.grid, block, shared, values)
 
 
 def _add_splits(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int) -> Launch:
@@ -226,7 +227,7 @@ def _add_splits(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int) ->
     name, groups = "convolve_narrow", _groups(conv)
     threads = constants(f"{name}.cu")["THREADS"]
     blocks = -(-_voxels(conv) * 4 * groups // threads)
-    values = _arguments(conv, at, gpu, partials)
+    values = _arguments(conv, at, _known_division(conv, gpu), partials)
     return Launch(name, f"add_splits<{groups}>", (blocks, 1, 1), (threads, 1, 1), 0, values)
 
 
@@ -241,8 +242,8 @@ def _voxels(conv: Conv) -> int:
     return conv.batch * prod(conv.output.extents)
 
 
-def _arguments(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Structure:
-    geometry, division = conv.geometry, _known_division(conv, gpu)
+def _arguments(conv: Conv, at: Addresses, division: _Division, partials: int | None) -> Structure:
+    geometry = conv.geometry
     apart, _ = _apart(geometry)
     (first, end), output = conv.lanes or (0, conv.outputs), conv.output
     target, stride = None, conv.outputs

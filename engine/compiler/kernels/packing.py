@@ -6,7 +6,7 @@ from math import prod
 
 from ..kernel_source import structure
 from ..steps import AddPatches, Interleave, Pack, SumTaps, Unpack
-from ..tensors import NUMBER_BYTES, PATCHES, TRANSLATED, stored_channels
+from ..tensors import NUMBER_BYTES, PATCHES, TRANSLATED
 from .launch import (
     BLOCK,
     OVERFLOW,
@@ -122,10 +122,10 @@ def add_patches(step: AddPatches, at: Addresses) -> Launch:
 def interleave(step: Interleave, at: Addresses) -> Launch:
     """Return the launch that moves the phases of a transposed convolution to voxels."""
     source, target = step.source, step.target
-    across = vectors(stored_channels(step.channels, target.precision), target.precision)
+    across = vectors(step.output.channels, target.precision)
     values = structure("interleave.cu", "Interleave")(
         source=at(source.name),
-        target=at(target.name) + step.first_channel * NUMBER_BYTES[target.precision],
+        target=address_of(step.output, at),
         source_strides=strides_of(source),
         target_strides=strides_of(target),
         extents=target.extents,

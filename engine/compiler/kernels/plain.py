@@ -225,7 +225,8 @@ def _plain_source(conv: Conv) -> tuple[Tensor, tuple[Pack | Pointwise, ...]]:
     first = 0
     for part in conv.views:
         view = part.source
-        arguments = view, source, whole, view.extents, origin, geometry.mode, first
+        output = replace(source.whole, lanes=(first, first + view.channels))
+        arguments = view, output, whole, view.extents, origin, geometry.mode
         passes.append(Pointwise(*arguments, table=part.table, activation=part.activation))
         first += view.channels
     return source, tuple(passes)

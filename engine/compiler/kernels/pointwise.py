@@ -9,6 +9,7 @@ from ..kernel_source import constants, structure
 from ..steps import IDENTITY, ChannelNorm, Pointwise, Sampling
 from ..tensors import NUMBER_BYTES, TensorView
 from .launch import (
+    WARP,
     Addresses,
     Launch,
     activation_argument,
@@ -52,7 +53,7 @@ def pointwise(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
     view, target = step.source, step.target
     across, _ = block_shape(view.channels, target.precision)
     columns = -(-vectors(view.channels, target.precision) // across)
-    depth, height, _ = step.target_extents
+    depth, height, _ = step.output.extents
     tile, kernel = _tile(step, gpu), f"pointwise{_template(step.sampling)}{form_of(step)}>"
     grid = -(-depth * height // tile.rows), columns, step.patches.count
     block = across, tile.columns, 1
@@ -62,23 +63,25 @@ def pointwise(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
 MOST_NORMALISED = 1024
 """Most channels over which each voxel is normalised."""
 
-_WARP, _NORM_BLOCKS = 32, 8
-"""Most threads of a voxel, and blocks per multiprocessor that its rows should fill."""
+_NORM_BLOCKS = 8
+"""Blocks per multiprocessor that the rows of a norm should fill."""
 
 
 def _normalise_voxels(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
-    """Return the launch of a pass that normalises each voxel over its channels."""
+    """Return the launch of a pass that normalises each voxel, by a warp's threads at most, over its
+    channels.
+    """
     tile = constants("normalise_voxels.cu")
     each = vectors(step.source.channels, step.target.precision)
-    across = min(1 << (each - 1).bit_length(), _WARP)
-    depth, height, width = step.target_extents
-    whole_warps = _WARP // across
+    across = min(1 << (each - 1).bit_length(), WARP)
+    depth, height, width = step.output.extents
+    whole_warps = WARP // across
     columns = min(tile["THREADS"] // across, -(-width // whole_warps) * whole_warps)
     rows = -(-depth * height // (_NORM_BLOCKS * gpu.multiprocessors))
     form = "PLAIN" if form_of(step) == "PLAIN" else "GENERAL"
     return Launch(
         "normalise_voxels",
-        f"normalise_voxels<{cpp(each > _WARP)}, {form}>",
+        f"normalise_voxels<{cpp(each > WARP)}, {form}>",
         (-(-depth * height // rows), 1, step.patches.count),
         (across, columns, 1),
         0,
@@ -161,7 +164,7 @@ def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Str
     return structure("pass.cuh", "Pointwise")(
         source=address_of(view, at) + first * source_strides.patch * size,
         residual=residual,
-        target=at(target.name) + step.first_channel * size,
+        target=address_of(step.output, at),
         factor=factor and factor + first * stride * 4,
         summand=summand and summand + first * stride * 4,
         source_strides=source_strides,
@@ -172,7 +175,7 @@ def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Str
         table_channels=step.table.channels if step.table else view.channels,
         source_extents=view.extents,
         extents=step.extents,
-        target_extents=step.target_extents,
+        target_extents=step.output.extents,
         origin=step.origin,
         factors=_factors(sampling),
         border=border,
@@ -180,7 +183,7 @@ def pass_arguments(step: Pointwise, at: Addresses, tile: PassTile | None) -> Str
         run=tile.run if tile else 0,
         shuffled=view.shuffled,
         source_origin=view.origin,
-        target_cell=target.channels // 8 if step.shuffles else 0,
+        target_cell=target.channels // 8 if step.output.shuffled else 0,
         source_unit=_unit(view),
         residual_unit=_unit(step.residual),
         target_scale=target.scale or 0.0,
@@ -201,7 +204,7 @@ def _unit(view: TensorView | None) -> float:
 
 def _tile(step: Pointwise, gpu: GpuProperties) -> PassTile:
     """Return the tile that is good on most GPUs."""
-    depth, height, width = step.target_extents
+    depth, height, width = step.output.extents
     rows = -(-depth * height // (_ROW_BLOCKS * gpu.multiprocessors))
     across, _ = block_shape(step.source.channels, step.target.precision)
     if _is_blended(step):
@@ -222,7 +225,7 @@ def _is_blended(step: Pointwise) -> bool:
 
 
 def _run(step: Pointwise, gpu: GpuProperties) -> int:
-    depth, height, width = step.target_extents
+    depth, height, width = step.output.extents
     vectors_across = depth * height * step.patches.count
     vectors_across *= vectors(step.source.channels, step.target.precision)
     run = _LONGEST_RUN

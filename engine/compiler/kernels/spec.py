@@ -55,7 +55,7 @@ class KernelSpec:
 
     def is_allowed(self, layout: Layout) -> bool:
         """Return whether a program of this layout may use the kernel."""
-        if layout.in_blocks and not self.in_blocks:
+        if layout.precision not in self.precisions or (layout.in_blocks and not self.in_blocks):
             return False
         if not self.needs_tensor_cores:
             return True

@@ -207,7 +207,7 @@ def _held_vectors(step: Normalise, shares: int, gpu: GpuProperties) -> tuple[int
     tile = constants("normalise.cu")
     width = tile["ACROSS"] * VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
     sums, each = (width + tile["THREADS"]) * SUMS_BYTES, tile["THREADS"] * VECTOR_BYTES
-    if pass_.origin != (0, 0, 0) or pass_.target_extents != tensor.extents:
+    if pass_.origin != (0, 0, 0) or pass_.output.extents != tensor.extents:
         return 0, sums
     ring = tile["RING"] if pass_.residual is None else 2 * tile["RING"]
     turns = -(-prod(tensor.extents) // shares * tile["ACROSS"] // tile["THREADS"])

@@ -147,7 +147,7 @@ class _Writer:
         padded = added(self.extents[node.inputs[0]], pad.before)
         if node.name == self.graph.output:
             yield None
-        for reader in (other for other in self.graph.nodes if node.name in other.inputs):
+        for reader in self.graph.readers()[node.name]:
             match reader.layer:
                 case Conv3d(padding=(0, 0, 0)) as conv:
                     yield _after(conv, padded, self._grid(reader.name), pad.after)

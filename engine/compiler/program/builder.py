@@ -149,8 +149,8 @@ def in_memory(view: TensorView, slots: tuple[int, ...]) -> Value:
 class ProgramBuilder:
     """Builder of steps and constants.
 
-    values: maps each node to the known state of its tensor. lanes: used channels of each tensor
-    that maps of few channels may share.
+    readers: nodes that read each node's tensor. values: known state of that tensor. lanes: used
+    channels of each tensor that maps of few channels may share.
     """
 
     def __init__(
@@ -158,6 +158,7 @@ class ProgramBuilder:
     ) -> None:
         """maps: of the blocks, if the patches are blocks of one volume."""
         self.graph = network.graph
+        self.readers = network.graph.readers()
         self.weights = network.weights
         self.layout = layout
         self.gpu = gpu
@@ -232,7 +233,7 @@ class ProgramBuilder:
 
     def is_read_only_by(self, name: str, kind: type[Layer]) -> bool:
         """Return whether a node has readers and all are of one kind."""
-        readers = [node for node in self.graph.nodes if name in node.inputs]
+        readers = self.readers[name]
         return bool(readers) and all(isinstance(node.layer, kind) for node in readers)
 
     def needed_bias(self, name: str, bias: str | None) -> str | None:
@@ -314,7 +315,8 @@ class ProgramBuilder:
         cells = triple(extent // 2 for extent in padded)
         channels = 8 * value.stored
         tensor = self.tensor(name, cells, channels, scale=self.scale(name))
-        self.write_part(value, tensor, self.all_patches, negative(pad.before), shuffles=True)
+        output = TensorView(tensor, padded, shuffled=True)
+        self.write_part(value, output, self.all_patches, negative(pad.before))
         inner = TensorView(tensor, value.sampled_extents, pad.before, shuffled=True)
         unpadded = name if value.pad is None else value.unpadded
         if unpadded is not None and not self.values[unpadded].is_bare:
@@ -326,7 +328,7 @@ class ProgramBuilder:
         value = self.values[name]
         tensor = self.tensor(name, value.extents, value.stored, scale=self.scale(name))
         before = value.pad.before if value.pad else (0, 0, 0)
-        self.write_part(value, tensor, self.all_patches, negative(before))
+        self.write_part(value, tensor.whole, self.all_patches, negative(before))
         self.values[name] = in_memory(tensor.whole, value.slots)
         unpadded = value.unpadded
         if unpadded is not None and not self.values[unpadded].is_bare:
@@ -340,25 +342,18 @@ class ProgramBuilder:
         fits = value.stored % CHANNELS == 0 and not any(p.source.channels % 8 for p in value.parts)
         return self.scales.get(name) if fits else None
 
-    def write_part(
-        self,
-        value: Value,
-        target: Tensor,
-        patches: Region,
-        origin: Triple,
-        shuffles: bool = False,
-    ) -> None:
-        """Write the voxels of a value from `origin` on that fit into target."""
-        first = 0
+    def write_part(self, value: Value, output: TensorView, patches: Region, origin: Triple) -> None:
+        """Write the voxels of a value from `origin` on that fit into a view of all channels."""
+        first, is_alone = 0, len(value.parts) == 1
         for part in value.parts:
+            end = first + part.source.channels
             step = Pointwise(
                 part.source,
-                target,
+                output if is_alone else replace(output, lanes=(first, end)),
                 patches,
                 value.sampled_extents,
                 origin,
                 value.pad.mode if value.pad else "zero",
-                first,
                 part.table,
                 part.activation,
                 part.residual,
@@ -366,8 +361,7 @@ class ProgramBuilder:
                 part.after,
                 part.combination,
                 part.norm,
-                shuffles,
                 excess=value.excess,
             )
             self.steps.append(step)
-            first += part.source.channels
+            first = end

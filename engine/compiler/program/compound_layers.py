@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log, pi, sqrt
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -53,8 +54,20 @@ class Compound:
     operation: Activation | VoxelNorm
 
 
-def compound_layers(network: Network) -> tuple[dict[str, Compound], frozenset[str]]:
-    """Return the compounds by node, and the nodes that nothing else reads."""
+Compounds: TypeAlias = tuple[Mapping[str, Compound], frozenset[str]]
+"""Compounds by node, and the nodes that nothing else reads."""
+
+_FOUND: WeakKeyDictionary[Network, Compounds] = WeakKeyDictionary()
+
+
+def compound_layers(network: Network) -> Compounds:
+    """Return the compounds of a network, which are found once, as it is lowered several times."""
+    if network not in _FOUND:
+        _FOUND[network] = _compounds(network)
+    return _FOUND[network]
+
+
+def _compounds(network: Network) -> Compounds:
     parts, found = _Parts(network), dict[str, Compound]()
     for node in network.graph.nodes:
         if compound := _scaled_norm(node, found) or _recognised(node, parts):
@@ -75,10 +88,7 @@ class _Parts:
         self.places = {name: number for number, name in enumerate(self.nodes)}
         self.channels = network.graph.channels()
         self.weights = network.weights
-        self.readers: dict[str, list[Node]] = {}
-        for node in network.graph.nodes:
-            for name in {*node.inputs}:
-                self.readers.setdefault(name, []).append(node)
+        self.readers = network.graph.readers()
 
     def may_be_joined(self, source: str) -> bool:
         """Return whether a kernel may compute a tensor only together with its one reader."""

@@ -156,7 +156,7 @@ def padded_operands(builder: ProgramBuilder, layer: str, value: Value) -> Iterat
 
         def write() -> tuple[ActivatedView, ...]:
             target = builder.tensor(f"{layer}.bordered", value.extents, value.stored)
-            builder.write_part(value, target, builder.all_patches, negative(pad.before))
+            builder.write_part(value, target.whole, builder.all_patches, negative(pad.before))
             return (ActivatedView(target.whole),)
 
         yield KernelInputs((ActivatedView(bordered.whole),), value.slots, inside, write)
@@ -175,7 +175,7 @@ def _activated(builder: ProgramBuilder, layer: str, part: ValuePart) -> TensorVi
     builder.steps.append(
         Pointwise(
             source.whole,
-            target,
+            target.whole,
             builder.all_patches,
             source.extents,
             ZEROS,

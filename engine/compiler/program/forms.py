@@ -29,7 +29,7 @@ from ...network.layers import ONES, TWOS, multiplied
 from ..kernels.table import fitting_kernel, kernel_of
 from ..lowered import LayerForm, Lowered
 from ..steps import Conv, Interleave, Normalise, PatchArray, Pointwise, Statistics, Step
-from ..tensors import TensorView, stored_channels
+from ..tensors import TensorView
 from .lowering import lower
 
 _MOST_WEIGHTS = 4
@@ -68,7 +68,7 @@ def forms_of(lowered: Lowered, step: Conv) -> tuple[LayerForm, ...]:
     writes the patches, as cuDNN would write a tensor, which other steps than passes read; and none
     for a layer that shares its vectors, as cuDNN writes whole ones.
     """
-    forms, geometry = kernel_of(step).forms, step.geometry
+    forms = kernel_of(step).forms
     if forms and not _is_alone(lowered, step):
         return ()
     if forms or step.kernel is not None or lowered.layout.in_blocks:
@@ -77,12 +77,17 @@ def forms_of(lowered: Lowered, step: Conv) -> tuple[LayerForm, ...]:
         return ("gradient",)
     if _may_be_narrow(lowered, step):
         return ("narrow",)
-    if not geometry.transposed or geometry.groups > 1 or prod(geometry.stride) == 1:
+    return _forms_of_gradient(step) if step.geometry.transposed else ()
+
+
+def _forms_of_gradient(step: Conv) -> tuple[LayerForm, ...]:
+    """Return the form to compare a data gradient with, if few enough of its weights are 0."""
+    geometry = step.geometry
+    if geometry.groups > 1 or prod(geometry.stride) == 1:
         return ()
-    taps = zip(geometry.kernel, geometry.stride, strict=True)
-    if prod(-(-count // step) * step for count, step in taps) > _MOST_WEIGHTS * prod(
-        geometry.kernel
-    ):
+    along = zip(geometry.kernel, geometry.stride, strict=True)
+    weights = prod(-(-taps // stride) * stride for taps, stride in along)
+    if weights > _MOST_WEIGHTS * prod(geometry.kernel):
         return ()
     doubles = step.target.extents == multiplied(TWOS, step.source.extents)
     is_plain = geometry.stride == TWOS and geometry.dilation == ONES
@@ -130,7 +135,7 @@ def passes_over(lowered: Lowered, output: TensorView | PatchArray) -> Iterator[P
     for step in lowered.steps:
         if isinstance(step, PassOfForm) and _reads(step, output):
             yield step
-            if _replaces(step, lowered, output):
+            if _replaces(step, lowered):
                 yield from passes_over(lowered, step.target.whole)
 
 
@@ -143,18 +148,16 @@ def _reads(step: PassOfForm, output: TensorView | PatchArray) -> bool:
     return isinstance(step, Pointwise) and output in (step.source, step.residual)
 
 
-def _replaces(
-    step: PassOfForm, lowered: Lowered, output: TensorView | PatchArray
-) -> TypeGuard[Pointwise | Interleave]:
+def _replaces(step: PassOfForm, lowered: Lowered) -> TypeGuard[Pointwise | Interleave]:
     """Return whether later steps read what a pass writes as they would read an output in another
     form.
     """
     match step:
-        case Interleave(target=target, channels=channels):
-            return target.channels == stored_channels(channels, target.precision)
-        case Pointwise(target=target, table=table, residual=None, sampling=None):
+        case Interleave():
+            return step.output.is_whole
+        case Pointwise(table=table, residual=None, sampling=None):
             is_fixed = table is None or table.name in lowered.constants
-            return is_fixed and target.channels == output.channels
+            return is_fixed and step.output.is_whole
         case _:
             return False
 

@@ -88,6 +88,6 @@ def _fits(statistics: Statistics, step: Pointwise, gpu: GpuProperties) -> bool:
         and view.tensor.bytes * whole <= gpu.l2_bytes * share
         and step.sampling is None
         and step.norm is None
-        and not step.shuffles
+        and not step.output.shuffled
         and step.patches.count == view.tensor.batch
     )

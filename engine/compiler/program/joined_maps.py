@@ -44,13 +44,13 @@ def _without_copy(steps: Sequence[Step], index: int) -> list[Step] | None:
     copy = steps[index]
     if not isinstance(copy, Pointwise) or not _is_copy(copy):
         return None
-    source, first = copy.source.tensor, copy.first_channel
+    source = copy.source.tensor
     direct: list[Step] = []
     for number, step in enumerate(steps):
         if number == index:
             continue
         if source.name in step.flow.touched_names:
-            moved = _moved(step, source, copy.target, first)
+            moved = _moved(step, source, copy.output)
             if moved is None:
                 return None
             step = moved
@@ -59,15 +59,13 @@ def _without_copy(steps: Sequence[Step], index: int) -> list[Step] | None:
 
 
 def _is_copy(step: Pointwise) -> bool:
-    """Return whether a pass copies a whole tensor to channels of another one.
+    """Return whether a pass copies a whole tensor to some channels of another one.
 
     A V-Net's skip is not copied in this sense: its strided convolution reads cells, which the pass
     moves to voxels of the joined map.
     """
     source, target = step.source.tensor, step.target
-    bare = Pointwise(
-        step.source, target, step.patches, step.extents, ZEROS, step.mode, step.first_channel
-    )
+    bare = Pointwise(step.source, step.output, step.patches, step.extents, ZEROS, step.mode)
     return (
         step == bare
         and step.source.is_whole
@@ -76,28 +74,28 @@ def _is_copy(step: Pointwise) -> bool:
         and step.patches.count == target.batch
         and source.scale is None
         and target.scale is None
-        and source.channels < target.channels
+        and step.output.lanes is not None
     )
 
 
-def _moved(step: Step, source: Tensor, joined: Tensor, first: int) -> Step | None:
-    """Return a step with a tensor as channels of a joined map; None if it needs the tensor.
+def _moved(step: Step, source: Tensor, joined: TensorView) -> Step | None:
+    """Return a step with a tensor as the channels `joined` of a map; None if it needs the tensor.
 
     cuDNN reads and writes whole tensors, as plans are tried and checked with, and so do nearly all
     custom kernels of convolutions. So what another convolution writes is copied, once.
     """
     match step:
         case Interleave() if step.target == source:
-            return replace(step, target=joined, first_channel=first + step.first_channel)
+            return replace(step, output=_within(step.output, source, joined))
         case Conv(output=TensorView() as output) if _may_join(step, source):
-            return replace(step, output=_within(output, source, joined, first))
-        case Pointwise() if step.target != source or not step.shuffles:
-            beside = step.residual and _within(step.residual, source, joined, first)
-            own = _within(step.source, source, joined, first)
-            moved = replace(step, source=own, residual=beside)
-            if step.target != source:
-                return moved
-            return replace(moved, target=joined, first_channel=first + step.first_channel)
+            return replace(step, output=_within(output, source, joined))
+        case Pointwise() if step.target != source or not step.output.shuffled:
+            return replace(
+                step,
+                source=_within(step.source, source, joined),
+                output=_within(step.output, source, joined),
+                residual=step.residual and _within(step.residual, source, joined),
+            )
         case _:
             return None
 
@@ -108,9 +106,9 @@ def _may_join(step: Conv, source: Tensor) -> bool:
     return step.kernel is not None and kernel_of(step).joins and not is_read
 
 
-def _within(view: TensorView, source: Tensor, joined: Tensor, first: int) -> TensorView:
-    """Return a view of a tensor as one of the joined map's channels; other views as they are."""
+def _within(view: TensorView, source: Tensor, joined: TensorView) -> TensorView:
+    """Return a view of a tensor as one of the channels `joined`; other views as they are."""
     if view.tensor != source:
         return view
-    begin, end = view.lanes or (0, source.channels)
-    return replace(view, tensor=joined, lanes=(first + begin, first + end))
+    (begin, end), (first, _) = view.lanes or (0, source.channels), joined.lanes or (0, 0)
+    return replace(view, tensor=joined.tensor, lanes=(first + begin, first + end))

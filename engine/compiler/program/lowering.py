@@ -33,9 +33,10 @@ from .builder import (
     in_memory,
 )
 from .compound_layers import Compound, VoxelNorm, compound_layers
-from .inner_layers import convolve, convolve_dense, convolve_transposed
+from .inner_layers import convolve, convolve_dense
 from .narrow_layers import convolve_narrow
 from .outer_layers import convolve_patches, lower_to_output, takes_patches
+from .transposed_layers import convolve_transposed
 
 _SCALED_PARTS = 2
 """Most joined maps that are scaled one by one: more are written as one tensor first, for which
@@ -49,6 +50,7 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
     Raises PatchShapeError if the patch does not fit the network. If patches are blocks of one
     volume, the volume has to fit, and `volume_refusal` has to be None.
     """
+    compounds, unneeded = compound_layers(network)
     maps = None
     if layout.in_blocks:
         maps = block_maps(network, layout.patch)
@@ -57,7 +59,6 @@ def lower(network: Network, layout: Layout, gpu: GpuProperties) -> Lowered:
         network.graph.check_patch(layout.patch)
     network, adds_patches = _without_outer_sum(network)
     builder = ProgramBuilder(network, layout, gpu, maps)
-    compounds, unneeded = compound_layers(network)
     for node in network.graph.nodes:
         if node.name in unneeded:
             continue
@@ -239,7 +240,7 @@ def _scale(builder: ProgramBuilder, node: Node, layer: layers.ChannelAffine) -> 
         factor, summand = factors[own], summands[own]
         if part.table is not None:
             summand = summand + factor * builder.constants[part.table.name][1, 0]
-        table = builder.fixed_table(f"{node.name}{number or ''}", factor, summand)
+        table = builder.fixed_table(f"{node.name}.part{number}", factor, summand)
         parts.append(ValuePart(part.source, table))
         first = own.stop
     return replace(value, parts=tuple(parts))

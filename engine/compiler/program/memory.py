@@ -179,7 +179,7 @@ def _owners(steps: Sequence[Step]) -> dict[str, str]:
 
 def _can_be_in_place(step: Pointwise) -> bool:
     source, target = step.source, step.target
-    same_shape = source.is_whole and step.target_extents == source.extents
+    same_shape = source.is_whole and step.output.extents == source.extents
     same_memory = target.bytes == source.tensor.bytes and target.channels == source.channels
     if step.residual is not None and step.residual.tensor.name == source.tensor.name:
         return False

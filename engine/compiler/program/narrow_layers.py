@@ -64,26 +64,51 @@ def epilogue_of(builder: ProgramBuilder, node: Node, conv: Conv3d) -> Epilogue:
 
 
 def _only_reader(builder: ProgramBuilder, name: str) -> Node | None:
-    readers = [node for node in builder.graph.nodes if name in node.inputs]
+    readers = builder.readers[name]
     return readers[0] if len(readers) == 1 and readers[0].inputs == (name,) else None
 
 
 def convolve_narrow(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
     """Lower a convolution to few channels, and what follows it, if a kernel for that pays off.
 
-    The values of all these nodes are those of the last one. Whether it pays off is a guess, until
-    the layer has been timed in both forms.
+    The values of all these nodes are those of the last one.
     """
-    stored, asked = builder.stored(conv.out_channels), builder.layout.forms.get(node.name)
-    if stored > MOST_OUTPUTS or asked == "plain":
+    asked = builder.layout.forms.get(node.name)
+    if builder.stored(conv.out_channels) > MOST_OUTPUTS or asked == "plain":
         return False
-    epilogue, extents = epilogue_of(builder, node, conv), builder.shapes[node.name].extents
+    epilogue = epilogue_of(builder, node, conv)
     joined_after = tuple(_joined_before(builder, epilogue.nodes[-1]))
-    target, first = _free_lanes(builder, joined_after, extents, conv.out_channels)
-    lanes = (first, first + conv.out_channels) if target else None
-    own = slice(first, first + conv.out_channels)
-    target = target or unwritten(builder, node.name, extents, stored)
-    key = f"{node.name}.bias" if epilogue.summand is not None else None
+    wanted, own = _wanted(builder, node, conv, epilogue, joined_after)
+    if asked != "narrow" and not _is_guessed_faster(
+        builder, node, conv, wanted, bool(joined_after)
+    ):
+        return False
+    weight = epilogue.of_weight(builder.weights[conv.weight])
+    operands = operands_of(builder, node.inputs[0], conv)
+    channels = wanted.target.channels
+    made = append_custom(builder, wanted, _among_zeros(weight, own, channels), operands)
+    if made is None:
+        return False
+    if made.bias and epilogue.summand is not None:
+        builder.constant(made.bias, _among_zeros(epilogue.summand, own, channels))
+    builder.lanes[made.target.name] = own.stop
+    value = in_memory(made.target.whole, tuple(range(own.start, own.stop)))
+    builder.values.update(dict.fromkeys(epilogue.nodes, value))
+    return True
+
+
+def _wanted(
+    builder: ProgramBuilder,
+    node: Node,
+    conv: Conv3d,
+    epilogue: Epilogue,
+    joined_after: Iterable[str],
+) -> tuple[Conv, slice]:
+    """Return the convolution without inputs, and the channels of its output that are its own."""
+    extents = builder.shapes[node.name].extents
+    shared, first = _free_lanes(builder, joined_after, extents, conv.out_channels)
+    end = first + conv.out_channels
+    target = shared or unwritten(builder, node.name, extents, builder.stored(conv.out_channels))
     wanted = Conv(
         node.name,
         None,
@@ -91,29 +116,30 @@ def convolve_narrow(builder: ProgramBuilder, node: Node, conv: Conv3d) -> bool:
         (),
         target.whole,
         "",
-        key,
+        f"{node.name}.bias" if epilogue.summand is not None else None,
         epilogue.activation,
-        lanes,
+        lanes=(first, end) if shared else None,
     )
-    saves_copies = bool(joined_after) and 2 * conv.out_channels <= stored
-    if not saves_copies and asked != "narrow":
-        channels = builder.operand(node.inputs[0]).stored
-        if not pays_off(wanted, channels, builder.layout.batch, builder.gpu):
-            return False
-    trained = epilogue.of_weight(builder.weights[conv.weight])
-    weight = np.zeros((target.channels, *trained.shape[1:]), np.float32)
-    weight[own] = trained
-    made = append_custom(builder, wanted, weight, operands_of(builder, node.inputs[0], conv))
-    if made is None:
-        return False
-    if key:
-        biases = np.zeros(target.channels, np.float32)
-        biases[own] = epilogue.summand
-        builder.constant(key, biases)
-    builder.lanes[made.target.name] = own.stop
-    value = in_memory(made.target.whole, tuple(range(own.start, own.stop)))
-    builder.values.update(dict.fromkeys(epilogue.nodes, value))
-    return True
+    return wanted, slice(first, end)
+
+
+def _is_guessed_faster(
+    builder: ProgramBuilder, node: Node, conv: Conv3d, wanted: Conv, is_joined: bool
+) -> bool:
+    """Guess whether the kernel is faster, until the layer has been timed in both forms: its result
+    may be joined without a copy, or the kernel itself is.
+    """
+    if is_joined and 2 * conv.out_channels <= builder.stored(conv.out_channels):
+        return True
+    channels = builder.operand(node.inputs[0]).stored
+    return pays_off(wanted, channels, builder.layout.batch, builder.gpu)
+
+
+def _among_zeros(numbers: FloatArray, own: slice, channels: int) -> FloatArray:
+    """Return numbers of some output channels [K, ...] as those of all; others are 0."""
+    filled = np.zeros((channels, *numbers.shape[1:]), np.float32)
+    filled[own] = numbers
+    return filled
 
 
 def _free_lanes(
@@ -138,7 +164,7 @@ def _free_lanes(
 def _joined_before(builder: ProgramBuilder, name: str) -> Iterator[str]:
     """Yield the nodes whose channels come right before those of a node where they are joined."""
     by_name = {node.name: node for node in builder.graph.nodes}
-    for node in builder.graph.nodes:
+    for node in builder.readers[name]:
         if isinstance(node.layer, Concat) and node.inputs[1] == name:
             before = node.inputs[0]
             while before in by_name and isinstance(by_name[before].layer, Concat):

@@ -205,7 +205,7 @@ def _convolve_taps(
             builder.scale(node.inputs[0]),
         )
         origin = region.plane - before[0], -before[1], -before[2]
-        builder.write_part(value, source, region, origin)
+        builder.write_part(value, source.whole, region, origin)
         summands = builder.tensor(
             f"{node.name}.taps", (planes, height, width), channels, region.count
         )

@@ -99,23 +99,18 @@ def _axis(kernel: int, stride: int, padding: int, dilation: int, source: int, ta
     return min(map(shifted, range(stride)), key=lambda axis: axis.products)
 
 
-@dataclass(frozen=True, slots=True)
-class ConvolutionWork:
-    """Work of one form of a transposed convolution, padding and zeros included.
+def _cost(products: float, numbers: float, source: Tensor) -> float:
+    """Return the products that take as long as a form of a transposed convolution.
 
-    products: multiply-adds. bytes: of weights and maps that are read and written.
+    products: multiply-adds, padding and zeros included. numbers: those of weights and maps, besides
+    the source, that are read and written.
     """
-
-    products: float
-    bytes: int
-
-    def cost(self, precision: Precision) -> float:
-        """Return the products that take as long."""
-        return self.products + _PRODUCTS_PER_BYTE[precision] * self.bytes
+    moved = source.bytes + numbers * NUMBER_BYTES[source.precision]
+    return products + _PRODUCTS_PER_BYTE[source.precision] * moved
 
 
-def by_gradient(conv: ConvTranspose3d, source: Tensor, target: Triple) -> ConvolutionWork:
-    """Return the work of the data gradient.
+def _cost_as_gradient(conv: ConvTranspose3d, source: Tensor, target: Triple) -> float:
+    """Return the cost as the data gradient.
 
     The plain arithmetic of fp32 multiplies each target voxel by all taps, and most of them by 0.
     """
@@ -126,20 +121,17 @@ def by_gradient(conv: ConvTranspose3d, source: Tensor, target: Triple) -> Convol
     else:
         products = source.batch * prod(source.extents) * weights * _GRADIENT_SLOWNESS
         products *= max(1, _GRADIENT_OUTPUTS / outputs)
-    numbers = weights + source.batch * prod(target) * outputs
-    return ConvolutionWork(products, source.bytes + numbers * NUMBER_BYTES[source.precision])
+    return _cost(products, weights + source.batch * prod(target) * outputs, source)
 
 
-def by_phases(
-    conv: ConvTranspose3d, phases: Phases, source: Tensor, target: Triple
-) -> ConvolutionWork:
-    """Return the work by phases; the map of all phases is written and read in addition."""
+def _cost_by_phases(conv: ConvTranspose3d, source: Tensor, target: Triple) -> float:
+    """Return the cost by phases; the map of all phases is written and read in addition."""
+    phases = phases_of(conv, source.extents, target)
     outputs = phase_channels(conv, source.precision)
     weights = prod(phases.kernel) * source.channels * outputs
     cells = source.batch * prod(phases.cells)
-    stored = stored_channels(conv.out_channels, source.precision)
-    numbers = weights + 2 * cells * outputs + source.batch * prod(target) * stored
-    return ConvolutionWork(cells * weights, source.bytes + numbers * NUMBER_BYTES[source.precision])
+    written = source.batch * prod(target) * stored_channels(conv.out_channels, source.precision)
+    return _cost(cells * weights, weights + 2 * cells * outputs + written, source)
 
 
 def phase_channels(conv: ConvTranspose3d, precision: Precision) -> int:
@@ -163,6 +155,4 @@ def phases_pay(conv: ConvTranspose3d, source: Tensor, target: Triple) -> bool:
     """
     if conv.groups > 1 or prod(conv.stride) == 1:
         return False
-    phases, precision = phases_of(conv, source.extents, target), source.precision
-    cost = by_phases(conv, phases, source, target).cost(precision)
-    return cost < by_gradient(conv, source, target).cost(precision)
+    return _cost_by_phases(conv, source, target) < _cost_as_gradient(conv, source, target)

@@ -69,14 +69,13 @@ def scales(
 
 
 def _may_be_split(graph: Graph, name: str, takers: Collection[Node]) -> bool:
-    readers = [node for node in graph.nodes if name in node.inputs]
+    readers = graph.readers()
     [made_by] = [node for node in graph.nodes if node.name == name]
     inner = made_by.inputs[0] if isinstance(made_by.layer, Pad) else None
-    inner_readers = [node for node in graph.nodes if inner in node.inputs]
     passes = Add | Subtract | Multiply | Concat
     return (
-        all(isinstance(reader.layer, passes) or reader in takers for reader in readers)
-        and all(isinstance(reader.layer, passes | Pad) for reader in inner_readers)
+        all(isinstance(reader.layer, passes) or reader in takers for reader in readers[name])
+        and all(isinstance(one.layer, passes | Pad) for one in (readers[inner] if inner else ()))
         and graph.output not in (name, inner)
     )
 

@@ -187,7 +187,7 @@ def _recomputing_blocks(maker: Pass, read: Pointwise | Conv, last: Conv) -> Pass
         *(
             replace(
                 step,
-                target=operand,
+                output=replace(step.output, tensor=operand, extents=operand.extents),
                 patches=patches,
                 extents=subtracted(level, less, less),
                 origin=subtracted(step.origin, coarse),
@@ -222,7 +222,7 @@ def _last_of_blocks(
     yield replace(
         read,
         source=seen,
-        target=bordered,
+        output=replace(read.output, tensor=bordered, extents=bordered.extents),
         patches=Region(0, source.batch),
         extents=block,
         around=around,
@@ -254,7 +254,7 @@ def _only_reader(
         return one, step
     if step.source.tensor != tensor:
         return None
-    is_plain = step.residual is None and step.sampling is None and not step.shuffles
+    is_plain = step.residual is None and step.sampling is None and not step.output.shuffled
     return (one, step) if is_plain else None
 
 

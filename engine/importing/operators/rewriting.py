@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from ...network.graph import INPUT, Node
 from ...network.layers import (
+    ONES,
+    TWOS,
     ChannelAffine,
     Conv3d,
     ConvTranspose3d,
@@ -32,8 +34,6 @@ from ...network.layers import (
     subtracted,
 )
 
-_ONE: Triple = (1, 1, 1)
-_TWO: Triple = (2, 2, 2)
 _MOST_TAPS, _MOST_PADDING = 7, 64
 
 
@@ -211,7 +211,7 @@ def _plain_conv(chain: list[Layer], weights: _Weights) -> _Replacement | None:
     """Replace a transposed convolution of stride 1 by a plain one, with its taps in reverse."""
     match chain:
         case [ConvTranspose3d(stride=(1, 1, 1), output_padding=(0, 0, 0)) as conv, *_]:
-            padding = subtracted(conv.reach, _ONE, conv.padding)
+            padding = subtracted(conv.reach, ONES, conv.padding)
             if not _is_padding(padding):
                 return None
             ends, each = (conv.in_channels, conv.out_channels), conv.groups
@@ -221,7 +221,7 @@ def _plain_conv(chain: list[Layer], weights: _Weights) -> _Replacement | None:
             forward = taps.swapaxes(1, 2)[..., ::-1, ::-1, ::-1]
             weight = f"{conv.weight}.forward"
             weights[weight] = forward.reshape(ends[1], ends[0] // each, *conv.kernel)
-            sizes = _ONE, padding, conv.dilation, each
+            sizes = ONES, padding, conv.dilation, each
             return _Replacement(1, (Conv3d(*ends, conv.kernel, weight, conv.bias, *sizes),))
         case _:
             return None
@@ -242,7 +242,7 @@ def _filter_down(chain: list[Layer], weights: _Weights) -> _Replacement | None:
     if not isinstance(conv, Conv3d) or conv.groups != conv.in_channels or conv.bias is not None:
         return None
     taps = conv.kernel[0]
-    if conv.dilation != _ONE or not 1 < taps <= _MOST_TAPS:
+    if conv.dilation != ONES or not 1 < taps <= _MOST_TAPS:
         return None
     length, mode, before, after = 1, "zero", conv.padding, conv.padding
     if len(chain) > 1 and isinstance(chain[1], Pad) and not any(conv.padding):
@@ -276,7 +276,7 @@ def _filter_up(chain: list[Layer], weights: _Weights) -> _Replacement | None:
             gain = taps.sum() / (8 * channels)
             if not np.array_equal(taps, 8 * gain * _LINEAR.weight(channels)):
                 return None
-            doubled = Upsample("trilinear", _TWO)
+            doubled = Upsample("trilinear", TWOS)
             if gain == 1:
                 return _Replacement(3, (doubled,))
             scale, shift = f"{weight}.gain", f"{weight}.none"
@@ -287,7 +287,7 @@ def _filter_up(chain: list[Layer], weights: _Weights) -> _Replacement | None:
             return None
 
 
-_LINEAR = Downsample(4, _TWO, "zero")
+_LINEAR = Downsample(4, TWOS, "zero")
 
 
 _REWRITINGS: tuple[_Rewriting, ...] = (

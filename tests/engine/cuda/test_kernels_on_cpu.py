@@ -90,7 +90,7 @@ def test_normalise(batch, channels, extents, pad, mode, precision, grid):
         Statistics(view, table, 1e-5, "scale", "shift"),
         Pointwise(
             view,
-            target,
+            target.whole,
             Region(0, batch),
             extents,
             (-pad, -pad, -pad),

@@ -107,7 +107,7 @@ def test_pooling(
     target = np.full((batch, *(e + 1 for e in made), channels), np.nan, NUMBERS[precision])
     step = Pointwise(
         whole("source", source, precision),
-        whole("target", target, precision).tensor,
+        whole("target", target, precision),
         Region(0, batch),
         made,
         (-1, 0, 0),
@@ -135,7 +135,7 @@ def test_pooling_hides_no_overflow(mode: Any, huge: float) -> None:
         target = np.full((1, 1, 1, 1, 4), 7, np.float32)
         step = Pointwise(
             whole("source", spoilt, "fp32"),
-            whole("target", target, "fp32").tensor,
+            whole("target", target, "fp32"),
             Region(0, 1),
             (1, 1, 1),
             (0, 0, 0),

@@ -49,6 +49,7 @@ from cuda_cyclegan.engine.network.layers import (
     PadMode,
     Triple,
     Upsample,
+    triple,
 )
 from cuda_cyclegan.engine.options import Precision
 
@@ -112,7 +113,7 @@ def test_a_pass_with_a_residual(
     memory = {"source": source, "beside": beside, "table": table, "target": target}
     step = Pointwise(
         whole("source", source, precision),
-        whole("target", target, precision).tensor,
+        whole("target", target, precision),
         Region(0, 2),
         shape[1:4],
         (-width,) * 3,
@@ -163,7 +164,7 @@ def test_a_norm_of_voxels(
     target = np.full(shape, np.nan, source.dtype)
     step = Pointwise(
         whole("source", source, precision),
-        whole("target", target, precision).tensor,
+        whole("target", target, precision),
         Region(0, 2),
         extents,
         (0, 0, 0),
@@ -199,7 +200,7 @@ def test_a_norm_of_voxels_with_all_that_a_pass_may_have(
     memory["shift"] = 0 * used
     step = Pointwise(
         whole("source", source, precision),
-        whole("target", target, precision).tensor,
+        whole("target", target, precision),
         Region(0, 2),
         shape[1:4],
         (-width,) * 3,
@@ -227,7 +228,7 @@ def test_a_norm_of_a_voxel_hides_no_overflow() -> None:
     view = whole("source", source, "fp32")
     step = Pointwise(
         view,
-        whole("target", target, "fp32").tensor,
+        whole("target", target, "fp32"),
         Region(0, 1),
         view.extents,
         (0, 0, 0),
@@ -259,7 +260,7 @@ def applied(activation: Activation, source: Any, *, after_sum: bool) -> Any:
     view = whole("source", source, precision)
     step = Pointwise(
         view,
-        whole("target", target, precision).tensor,
+        whole("target", target, precision),
         Region(0, 1),
         view.extents,
         (0, 0, 0),
@@ -307,7 +308,7 @@ def test_a_normalisation_at_once_with_an_activated_sum(after: Activation) -> Non
     counters = np.zeros(16, np.uint32)
     memory = {"source": source, "beside": beside, "target": target, COUNTERS: counters}
     view, table = whole("source", source, "fp32"), AffineTable("table", 1, 16)
-    into, mode = whole("target", target, "fp32").tensor, Constant(-3.0)
+    into, mode = whole("target", target, "fp32"), Constant(-3.0)
     residual = whole("beside", beside, "fp32")
     place = (into, Region(0, 1), shape[1:4], (-1, -1, -1), mode)
     pass_ = Pointwise(view, *place, table=table, activation=ELU, residual=residual, after=after)
@@ -353,7 +354,7 @@ def test_a_normalisation_at_once_into_another_frame(
         Statistics(view, table, 0.1, None, None),
         Pointwise(
             view,
-            whole("target", target, "fp32").tensor,
+            whole("target", target, "fp32"),
             Region(0, 2),
             shape[1:4],
             tuple(-width for width in before),
@@ -398,7 +399,7 @@ def test_the_binomial_filter(layer: Downsample, precision: str) -> None:
     target = np.full(wanted.shape, np.nan, number)
     step = Pointwise(
         whole("source", source, precision),
-        whole("target", target, precision).tensor,
+        whole("target", target, precision),
         Region(0, 2),
         extents,
         (-1, -1, -1),
@@ -536,17 +537,17 @@ def test_a_pass_from_cells_into_cells(
     if sampling:
         values = values.repeat(2, 1).repeat(2, 2).repeat(2, 3)
         target = np.full((2, 6, 8, 10, 8 * 24), np.nan, number)
+    into = whole("target", target, precision)
+    voxels = triple(2 * extent for extent in into.extents)
     step = Pointwise(
         TensorView(Tensor("source", 2, cells, 128, precision), (4, 6, 8), (1, 1, 1), shuffled=True),
-        whole("target", target, precision).tensor,
+        replace(into, extents=voxels, shuffled=True, lanes=(8, 24)),
         Region(0, 2),
         values.shape[1:4],
         (-1, -3, -2),
         mode,
-        first_channel=8,
         activation=Activation(0.2),
         sampling=sampling,
-        shuffles=True,
     )
     run(step, {"source": source, "target": target}, precision)
     sides = [(0, 0), (1, 3), (3, 1), (2, 2), (0, 0)]
@@ -621,11 +622,10 @@ def test_phases_move_to_voxels(channels: int, precision: Precision) -> None:
     target = np.full((2, *extents, filled + 2 * lanes), np.nan, number)
     step = Interleave(
         whole("source", source, precision).tensor,
-        whole("target", target, precision).tensor,
+        replace(whole("target", target, precision), lanes=(lanes, lanes + filled)),
         stride,
         origin,
         channels,
-        lanes,
     )
     run(step, {"source": source, "target": target}, precision)
     for voxel in product(*(range(extent) for extent in extents)):

@@ -44,7 +44,7 @@ def tensor(name: str, extents: Triple, channels: int) -> Tensor:
 
 
 def normalised(extents: Triple) -> Normalise:
-    source, target = tensor("source", extents, 32).whole, tensor("target", extents, 32)
+    source, target = tensor("source", extents, 32).whole, tensor("target", extents, 32).whole
     table = AffineTable("table", 1, 32)
     place = target, Region(0, 1), extents, (0, 0, 0), "zero"
     return Normalise(measured(source), Pointwise(source, *place, table=table))

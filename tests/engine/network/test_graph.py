@@ -73,6 +73,17 @@ def test_joints_add_or_keep_channels() -> None:
     assert Graph(1, (wide, Node("sum", Add(), ("wide", "wide")))).out_channels == 3
 
 
+def test_readers_are_named_once_in_their_order() -> None:
+    nodes = (
+        Node("a", Relu(), (INPUT,)),
+        Node("square", Add(), ("a", "a")),
+        Node("sum", Add(), ("square", "a")),
+    )
+    readers = Graph(1, nodes).readers()
+    found = {name: [node.name for node in reading] for name, reading in readers.items()}
+    assert found == {INPUT: ["a"], "a": ["square", "sum"], "square": ["sum"], "sum": []}
+
+
 @pytest.mark.parametrize(
     ("graph", "stride"),
     [

@@ -14,8 +14,10 @@ from cuda_cyclegan.engine.compiler.kernels.table import (
     KERNELS,
     TENSOR_CORE_KERNELS,
     custom_kernel,
+    fitting_kernel,
     kernel_of,
 )
+from cuda_cyclegan.engine.compiler.lowered import Layout
 from cuda_cyclegan.engine.compiler.steps import ConvShape
 
 _ONE = (1, 1, 1)
@@ -61,3 +63,12 @@ def test_a_kernel_fits_its_samples(name: str) -> None:
         assert spec.source == name
         assert spec.fits is None or spec.fits(replace(conv, weight=""), H200, False)
         assert conv.statistics is None or spec.measures
+
+
+@pytest.mark.parametrize("name", sorted(TENSOR_CORE_KERNELS))
+def test_a_kernel_for_16_bits_fits_no_program_of_floats(name: str) -> None:
+    layout = Layout((4, 4, 4), 1, "fp16", matrix_kernels=True, wgmma=True)
+    for conv in SAMPLES[name]:
+        assert fitting_kernel(conv, layout, H200)
+        found = fitting_kernel(conv, replace(layout, precision="fp32"), H200)
+        assert found is None or "fp32" in found.precisions

@@ -3,6 +3,8 @@
 from collections import Counter
 from math import pi, sqrt
 from pathlib import Path
+from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ from support.onnx_judge import ARRAYS, ended, vector, written_down
 from support.step_interpreter import interpret
 
 from cuda_cyclegan.engine.compiler.lowered import Layout
+from cuda_cyclegan.engine.compiler.program import compound_layers as compound_layers_module
 from cuda_cyclegan.engine.compiler.program.compound_layers import compound_layers
+from cuda_cyclegan.engine.compiler.program.layer_values import layer_values
 from cuda_cyclegan.engine.compiler.program.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import Activation, Pointwise
 from cuda_cyclegan.engine.cpu.session import open_cpu_generator
@@ -359,6 +363,30 @@ def test_norms_of_an_odd_graph_are_passes() -> None:
         assert [step.norm and step.norm.channels for step in norms] == [5, 20, 20, 5, 8, 3]
         assert not any(step.sampling for step in norms)
         assert "inverse_root" not in str(steps)
+
+
+def test_a_network_is_searched_once_for_patches_and_blocks_of_any_extents(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network = random_network(ODD_GRAPHS["norms of voxels over channels"], 0)
+    searched, counts = list[str](), list[int]()
+
+    def noted(*arguments: Any) -> Any:
+        searched.append(arguments[0])
+        return layer_values(*arguments)
+
+    monkeypatch.setattr(compound_layers_module, "layer_values", noted)
+    for edge, in_blocks in ((8, False), (16, False), (16, True)):
+        layout = Layout((edge, edge, edge), 1, "fp16", in_blocks=in_blocks)
+        steps = lower(network, layout, H200).steps
+        norms = [step.norm for step in steps if isinstance(step, Pointwise) and step.norm]
+        assert [norm.channels for norm in norms] == [5, 20, 20, 5, 8, 3]
+        counts.append(len(searched))
+    assert counts[0]
+    assert counts == counts[:1] * 3
+    kept = ref(network)
+    del network
+    assert kept() is None
 
 
 def test_a_norm_of_more_channels_than_a_warp_holds_stays_as_it_is() -> None:

@@ -105,7 +105,7 @@ def test_sampled_maps_and_voxels_of_phases_are_written_to_the_joined_map() -> No
     lowered = lowered_for(graph)
     assert not copies(lowered)
     [voxels] = [step for step in lowered.steps if isinstance(step, Interleave)]
-    assert voxels.first_channel == 8
+    assert voxels.output.lanes == (8, 16)
 
 
 @pytest.mark.parametrize(("width", "is_copied"), [(16, False), (48, True)])

@@ -692,6 +692,20 @@ def test_a_norm_by_channels_of_two_joined_maps_takes_one_pass_each(joined, passe
     check(graph, (6, 4, 8))
 
 
+def test_a_norm_of_joined_maps_shares_no_table_with_a_layer_of_a_similar_name():
+    first, second, last = _plain(1, 32, "a"), _plain(1, 32, "b"), _plain(64, 32, "c")
+    nodes = (
+        Node("a", first, (INPUT,)),
+        Node("b", second, (INPUT,)),
+        Node("both", Concat(), ("a", "b")),
+        Node("scaled", ChannelAffine(64, "scaled.scale", "scaled.shift"), ("both",)),
+        Node("scaled1", structs.replace(last, bias="c.bias"), ("scaled",)),
+        Node("elu", Elu(), ("scaled1",)),
+        Node("leave", _plain(32, 1, "leave"), ("elu",)),
+    )
+    check(Graph(1, nodes), (6, 4, 8))
+
+
 def test_layers_that_write_channels_of_a_list_of_maps_agree():
     graph, gpu = ODD_GRAPHS["list of joined maps"], replace(H200, multiprocessors=1)
     lowered = lowered_for(graph, Layout(ODD_PATCH, 2, "fp16", matrix_kernels=True), gpu)
