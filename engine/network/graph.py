@@ -406,6 +406,13 @@ def _node_out_of_bounds(node: Node) -> Iterator[tuple[str, str]]:
         low, high = _BOUNDS.get(field.rpartition(".")[2], (-inf, inf))
         if not low <= value <= high:
             yield f"layer.{field}", f"must be from {low:g} to {high:g}, not {value:g}"
+    match node.layer:
+        case ConvTranspose3d(output_padding=extra, stride=stride) if any(
+            more >= step for more, step in zip(extra, stride, strict=True)
+        ):
+            yield "layer.output_padding", "must be less than the stride"
+        case _:
+            pass
     groups = getattr(node.layer, "groups", 1)
     ends = (getattr(node.layer, name, groups) for name in ("in_channels", "out_channels"))
     if groups < 1 or any(channels % groups for channels in ends):

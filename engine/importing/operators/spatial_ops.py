@@ -149,33 +149,28 @@ def _convolve_transposed(builder: Builder, operator: Operator) -> GraphTensor:
     if weight.shape[0] != source.channels:
         raise operator.refusal(f"takes {weight.shape[0]} channels of {source.channels}")
     window = _window_of(operator, kernel, (1, 1, 1))
-    extra = operator.triple("output_padding", _ZERO)
-    start, end = _cut_ends(operator, window, extra, source.extents)
-    # PyTorch's padding is the same at both ends; the rest is added to the output or cropped.
-    most = [max(pair) - 1 for pair in zip(window.stride, window.dilation, strict=True)]
-    padding = triple(min(a, b + c) for a, b, c in zip(start, end, most, strict=True))
-    if min(padding) < 0:
-        raise operator.refusal("requests an output size that its kernel cannot produce")
-    missing = subtracted(padding, end)
-    grown = triple(max(0, extent) for extent in missing)
-    before = subtracted(start, padding)
-    after = triple(max(0, -extent) for extent in missing)
+    start, end = _cut_ends(operator, window, source.extents)
+    more = subtracted(start, end)
+    # The runtimes take output padding below the stride; whole strides are zeros after the input.
+    zeros = triple(max(0, a) // step for a, step in zip(more, window.stride, strict=True))
+    extra = triple(max(0, a) % step for a, step in zip(more, window.stride, strict=True))
+    if any(zeros):
+        source = builder.add(operator, Pad("zero", _ZERO, zeros), source)
     out = weight.shape[1] * groups
     names = _kept(builder, operator, weight, out)
-    sizes = window.stride, padding, grown, window.dilation, groups
+    sizes = window.stride, start, extra, window.dilation, groups
     layer = ConvTranspose3d(source.channels, out, kernel, *names, *sizes)
     output = builder.add(operator, layer, source)
-    return builder.cropped(operator, output, [*before, *after])
+    return builder.cropped(operator, output, [*_ZERO, *(max(0, -a) for a in more)])
 
 
-def _cut_ends(
-    operator: Operator, window: _KernelWindow, extra: Triple, extents: Triple
-) -> tuple[Triple, Triple]:
+def _cut_ends(operator: Operator, window: _KernelWindow, extents: Triple) -> tuple[Triple, Triple]:
     """Return the voxels to remove from the kernel's output at the start and the end of each axis.
 
     Fewer than none at the end are added.
     """
     automatic = operator.text("auto_pad", "NOTSET")
+    extra = operator.triple("output_padding", _ZERO)
     asked = operator.attributes.get("output_shape")
     if asked is None and automatic in ("NOTSET", "VALID"):
         before, after = _pads(operator)
