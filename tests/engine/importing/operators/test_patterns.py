@@ -254,6 +254,39 @@ def test_ends_of_a_transposed_convolution(
 
 
 @pytest.mark.parametrize(
+    ("kind", "attributes", "layers"),
+    [
+        ("MaxPool", {"auto_pad": "SAME_UPPER"}, ["pad", "pool"]),
+        ("MaxPool", {"auto_pad": "SAME_LOWER"}, ["pad", "pool"]),
+        ("MaxPool", {"pads": [0, 1, 2, 2, 1, 0], "ceil_mode": 1}, ["pad", "pool"]),
+        ("MaxPool", {"ceil_mode": 1}, ["pad", "pool"]),
+        ("MaxPool", {"pads": [2] * 6, "ceil_mode": 1}, ["pool"]),  # one would start in the padding
+        ("AveragePool", {"pads": [0, 1, 2, 1, 0, 0], "count_include_pad": 1}, ["pad", "pool"]),
+    ],
+    ids=str,
+)
+def test_uneven_ends_of_a_pooling(
+    kind: str, attributes: dict[str, Any], layers: list[str], tmp_path: Path
+) -> None:
+    """Negative numbers, so that a border of zeros would be the largest."""
+    nodes = [
+        node("Sub", "a ten", "n"),
+        node(kind, "n", "p", kernel_shape=[3] * 3, strides=[2] * 3, **attributes),
+        node("ConvTranspose", "p up", "q", strides=[2] * 3),
+        node("Slice", "q start end axes", "b"),
+    ]
+    arrays = ARRAYS | {
+        "ten": np.float32(10),
+        "up": conv_arrays(4, 4, 2, "up")["up"],
+        "start": np.zeros(3, np.int64),
+        "end": np.array([8, 6, 10]),
+        "axes": np.array([2, 3, 4]),
+    }
+    found = kinds(model(ended(*nodes), arrays, dims=("n", 1, 8, 6, 10)), tmp_path)
+    assert [one for one in found if one in ("pad", "pool")] == layers
+
+
+@pytest.mark.parametrize(
     ("kernel", "around", "padding", "dilation", "before", "after", "layers"),
     [
         (4, 1, 2, 1, 1, 1, ["conv_transpose"]),  # antialiased_cnns
