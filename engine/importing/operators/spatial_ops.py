@@ -270,7 +270,7 @@ def _pool(builder: Builder, operator: Operator) -> GraphTensor:
     window = _pool_window(operator, source.extents)
     counts = bool(operator.attributes.get("count_include_pad", 0))
     if not (window.is_even or is_max or counts):
-        raise operator.refusal("leaves uneven padding out of its means, which is not supported")
+        raise operator.refusal("averages without its uneven padding, which is not supported")
     padding = window.before
     if not window.is_even:
         # A window that reaches past a border contains its voxels: repeated, they are no larger.

@@ -225,7 +225,7 @@ def test_harm_is_reported_in_a_sentence_and_takes_no_memory(harm: tuple[Path, st
     assert peak < 100 * MIB
 
 
-def test_what_the_output_does_not_depend_on_is_not_read(tmp_path: Path) -> None:
+def test_operators_and_tensors_that_lead_to_no_output_are_not_read(tmp_path: Path) -> None:
     proto = tiny()
     proto.graph.initializer.add(name="text", dims=[1], data_type=TensorProto.STRING)
     proto.graph.initializer.add(name="huge", dims=[1 << 40], data_type=TensorProto.FLOAT)

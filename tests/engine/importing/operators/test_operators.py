@@ -765,7 +765,7 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
     ),
     "means without uneven padding": (
         node("AveragePool", "a", "b", pads=[0, 0, 0, 1, 1, 1], **POOL),
-        "leaves uneven padding out of its means",
+        "averages without its uneven padding",
     ),
     "windows in the padding": (
         node("MaxPool", "a", "b", pads=[2] * 6, **POOL),
