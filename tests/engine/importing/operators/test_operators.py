@@ -832,6 +832,14 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
         node("MatMul", "a a", "b"),
         "as attention does; its receptive window is the whole patch",
     ),
+    "a sum over products with a constant": (
+        node("Einsum", "a square5", "b", equation="ncdhw,vw->ncdhv"),
+        "multiplies a tensor by a constant along some axes",
+    ),
+    "a sum over products": (
+        node("Einsum", "a a", "b", equation="ncdhw,ncdhv->ncdhw"),
+        "as attention does; its receptive window is the whole patch",
+    ),
     "a norm of lines": (node("LayerNormalization", "a p", "b"), "more than the channels"),
     "a quotient of what may be zero": (node("Div", "a a", "b"), "tensor that may be zero"),
     "a norm of maps": (node("ReduceL2", "a", "b", axes=[2, 3, 4]), "as global response norm does"),
