@@ -127,7 +127,8 @@ class CompiledModel:
     def into(self, inputs: Mapping[str, FloatArray], output: FloatArray) -> None:
         """Compute the output into memory of the caller; all arrays are contiguous."""
         for name, array in inputs.items():
-            self._request.set_tensor(name, self._tensor(array, shared_memory=True))
+            is_shared = array.flags.writeable  # OpenVINO shares no other memory
+            self._request.set_tensor(name, self._tensor(array, shared_memory=is_shared))
         self._request.set_output_tensor(0, self._tensor(output, shared_memory=True))
         self._request.infer()
 

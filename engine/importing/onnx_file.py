@@ -6,7 +6,8 @@ memory.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 from math import prod
 from pathlib import Path
@@ -271,12 +272,14 @@ def _read(path: Path, data: bytes) -> OperatorGraph:
         raise _damaged() from error
     opset = _opset(model)
     reader = TensorReader(path.parent)
-    tensors = _once("tensors", ((one.name, reader.read(one)) for one in model.graph.initializer))
+    stored = _once("tensors", ((one.name, one) for one in model.graph.initializer))
     if model.graph.sparse_initializer:
         raise CheckpointError("The ONNX file contains sparse tensors, which are not supported.")
-    input_info, output_info = _ends(model.graph, tensors)
-    operators = _operators(model.graph, reader, {input_info.name, *tensors})
-    halves = frozenset(one.name for one in model.graph.initializer if one.data_type in HALVES)
+    input_info, output_info = _ends(model.graph, stored)
+    operators = _operators(model.graph, reader, {input_info.name, *stored})
+    used = {name for operator in operators for name in operator.inputs}
+    tensors = {name: reader.read(one) for name, one in stored.items() if name in used}
+    halves = frozenset(name for name in tensors if stored[name].data_type in HALVES)
     return OperatorGraph(
         path=path,
         sha256=hashlib.sha256(data).hexdigest(),
@@ -289,7 +292,7 @@ def _read(path: Path, data: bytes) -> OperatorGraph:
         dims=_dims(input_info),
         operators=operators,
         tensors=tensors,
-        kinds=tuple(node.op_type[:80] for node in model.graph.node),
+        kinds=tuple(operator.kind for operator in operators),
         is_half=input_info.type.tensor_type.elem_type in HALVES
         or multiplies_halves(operators, halves),
         halves=halves,
@@ -312,7 +315,7 @@ def _opset(model: ModelProto) -> int:
     return opset
 
 
-def _ends(graph: GraphProto, tensors: Mapping[str, Array]) -> tuple[ValueInfoProto, ValueInfoProto]:
+def _ends(graph: GraphProto, tensors: Collection[str]) -> tuple[ValueInfoProto, ValueInfoProto]:
     input_info = [value for value in graph.input if value.name not in tensors]
     for what, values in (("input", input_info), ("output", list(graph.output))):
         if len(values) != 1:
@@ -324,6 +327,11 @@ def _ends(graph: GraphProto, tensors: Mapping[str, Array]) -> tuple[ValueInfoPro
 
 def _dims(value: ValueInfoProto) -> tuple[int | None, ...]:
     kind = value.type.tensor_type
+    if not kind.HasField("shape"):
+        raise CheckpointError(
+            "The file does not state the shape of the network's input; export it again with five "
+            "axes, [N, C, D, H, W]."
+        )
     if kind.elem_type not in _FLOATING:
         raise CheckpointError("The network's input is not a tensor of floating-point numbers.")
     return checked_dims(
@@ -333,21 +341,37 @@ def _dims(value: ValueInfoProto) -> tuple[int | None, ...]:
 
 
 def _operators(graph: GraphProto, reader: TensorReader, known: set[str]) -> tuple[Operator, ...]:
-    """Return the operators in an order in which each value is written before it is read."""
+    """Return the operators that the output depends on, in an order in which each value is written
+    before it is read.
+    """
     if len(graph.node) > _MOST_OPERATORS:
         raise CheckpointError(
             f"The network has {len(graph.node)} operators, more than any generator."
         )
-    found = [_operator(node, reader) for node in graph.node]
-    makers: dict[str, int] = {}
-    for at, operator in enumerate(found):
-        for name in filter(None, operator.outputs):
+    makers: dict[str, NodeProto] = {}
+    for node in graph.node:
+        for name in filter(None, node.output):
             if name in known or name in makers:
-                raise operator.refusal(f"defines {quoted(name)}, which already exists")
-            makers[name] = at
-    if graph.output[0].name not in known | makers.keys():
+                raise _bare(node).refusal(f"defines {quoted(name)}, which already exists")
+            makers[name] = node
+    output = graph.output[0].name
+    if output not in known | makers.keys():
         raise CheckpointError("No operator produces the network's output; the file is damaged.")
-    return tuple(found[at] for at in _in_order(found, makers, known))
+    needed = _leading_to(output, makers)
+    found = [_operator(node, reader) for node in graph.node if needed.intersection(node.output)]
+    places = {name: at for at, operator in enumerate(found) for name in operator.outputs if name}
+    return tuple(found[at] for at in _in_order(found, places, known))
+
+
+def _leading_to(output: str, makers: Mapping[str, NodeProto]) -> set[str]:
+    """Return the names of the values that an output depends on, and its own."""
+    needed, left = set[str](), [output]
+    while left:
+        name = left.pop()
+        if name in makers and name not in needed:
+            needed.add(name)
+            left += makers[name].input
+    return needed
 
 
 def _in_order(
@@ -384,14 +408,19 @@ def _in_order(
             )
 
 
-def _operator(node: NodeProto, reader: TensorReader) -> Operator:
+def _bare(node: NodeProto) -> Operator:
+    """Return the operator of a node without its attributes."""
     name = node.name or (node.output[0] if node.output else "")
-    plain = Operator(node.op_type[:80], name, tuple(node.input), tuple(node.output), {})
+    return Operator(node.op_type[:80], name, tuple(node.input), tuple(node.output), {})
+
+
+def _operator(node: NodeProto, reader: TensorReader) -> Operator:
+    plain = _bare(node)
     if node.domain not in _DOMAINS:
         raise plain.refusal(f"is of the domain {quoted(node.domain)}, which is not supported")
     read = ((one.name, _attribute(plain, one, reader)) for one in node.attribute)
-    attributes = _once(f"attributes of node {quoted(name)}", read)
-    return Operator(plain.kind, name, plain.inputs, plain.outputs, attributes)
+    attributes = _once(f"attributes of node {quoted(plain.name)}", read)
+    return replace(plain, attributes=attributes)
 
 
 def _attribute(operator: Operator, proto: AttributeProto, reader: TensorReader) -> Attribute:

@@ -403,13 +403,14 @@ def graph_out_of_bounds(graph: Graph) -> Iterator[tuple[str, str]]:
     if len(graph.nodes) > MOST_NODES:
         yield "nodes", f"must be no more than {MOST_NODES}"
     for at, node in enumerate(graph.nodes[:MOST_NODES]):
-        for field, reason in _node_out_of_bounds(node):
+        for field, reason in node_out_of_bounds(node):
             yield f"nodes[{at}].{field}", reason
     if graph.patch is not None and not all(1 <= extent <= 4096 for extent in graph.patch):
         yield "patch", "must have extents from 1 to 4096"
 
 
-def _node_out_of_bounds(node: Node) -> Iterator[tuple[str, str]]:
+def node_out_of_bounds(node: Node) -> Iterator[tuple[str, str]]:
+    """Yield the fields of one node of which `graph_out_of_bounds` yields those of all."""
     names = [node.name, *(name for name, _ in weight_shapes(node.layer))]
     if any(not 0 < len(name) <= _LONGEST_NAME or name.startswith(_RESERVED) for name in names):
         yield (
@@ -423,6 +424,13 @@ def _node_out_of_bounds(node: Node) -> Iterator[tuple[str, str]]:
         low, high = _BOUNDS.get(field.rpartition(".")[2], (-inf, inf))
         if not low <= value <= high:
             yield f"layer.{field}", f"must be from {low:g} to {high:g}, not {value:g}"
+    match node.layer:
+        case ConvTranspose3d(output_padding=extra, stride=stride) if any(
+            more >= step for more, step in zip(extra, stride, strict=True)
+        ):
+            yield "layer.output_padding", "must be less than the stride"
+        case _:
+            pass
     groups = getattr(node.layer, "groups", 1)
     ends = (getattr(node.layer, name, groups) for name in ("in_channels", "out_channels"))
     if groups < 1 or any(channels % groups for channels in ends):

@@ -59,6 +59,11 @@ _SINGLE_VOXELS = (
     "the network with torch.export and import the .pt2 file, or write it as nearest, which is the "
     "same for whole factors"
 )
+_FACTORS = 2
+_BY_CONSTANT = (
+    "multiplies a tensor by a constant along some axes, which is not supported; write it as a "
+    "convolution with a kernel of 1, or as a linear layer of the channels"
+)
 _REASONS: Mapping[str, str] = {
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), _SQUEEZE),
     **dict.fromkeys(("Einsum", "Attention"), ATTENTION),
@@ -302,6 +307,13 @@ def _convert_operator(builder: Builder, operator: Operator) -> None:
 def _unsupported(builder: Builder, operator: Operator) -> CheckpointError:
     """Return an error about an operator, which for an ONNX file also names all others like it."""
     reason = _REASONS.get(operator.kind, "is not supported")
+    values = [builder.value(operator, at) for at in range(len(operator.inputs))]
+    if (
+        reason == ATTENTION
+        and len(values) == _FACTORS
+        and any(isinstance(value, np.ndarray) for value in values)
+    ):
+        reason = _BY_CONSTANT
     if operator.origin:
         return operator.refusal(reason)
     others = sorted(set(builder.kinds) - RULES.keys() - FOLDABLE - {operator.kind})

@@ -138,12 +138,12 @@ def _continuous_elu(builder: Builder, operator: Operator) -> GraphTensor:
 def _clip(builder: Builder, operator: Operator) -> GraphTensor:
     """Convert Clip, whose bounds were attributes before opset 11."""
     ends: list[float | None] = []
-    for at, name in ((1, "min"), (2, "max")):
+    for at, name, sign in ((1, "min", -1), (2, "max", 1)):
         array, attribute = builder.array(operator, at), operator.attributes.get(name)
         end = single(array) if array is not None else attribute
         if not isinstance(end, int | float | None) or (array is not None and end is None):
             raise operator.refusal("has limits that are not single numbers")
-        ends.append(_rounded(end) if end is not None and abs(end) < _OPEN else None)
+        ends.append(_rounded(end) if end is not None and sign * end < _OPEN else None)
     source = builder.tensor(operator)
     if ends == [0.0, None]:
         return builder.add(operator, Relu(), source)
@@ -156,7 +156,7 @@ def _clip(builder: Builder, operator: Operator) -> GraphTensor:
 
 
 _OPEN = 3e38
-"""Bounds beyond this exceed float32 and count as open."""
+"""An upper bound from this on, or a lower one from its negative on, is none in float32."""
 
 
 def _bound(builder: Builder, operator: Operator) -> GraphTensor:

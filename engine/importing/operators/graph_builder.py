@@ -8,7 +8,14 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ...errors import CheckpointError, PatchShapeError
-from ...network.graph import MOST_NODES, Node, TensorShape, shape_made, times
+from ...network.graph import (
+    MOST_NODES,
+    Node,
+    TensorShape,
+    node_out_of_bounds,
+    shape_made,
+    times,
+)
 from ...network.graph_analysis import node_ranges
 from ...network.layers import (
     ChannelAffine,
@@ -261,7 +268,10 @@ class Builder:
         except PatchShapeError as error:
             reason = str(error).rstrip(".").removeprefix(f"Layer {name} ")
             raise operator.refusal(f"does not fit: it {reason}") from error
-        self.nodes.append(Node(name, layer, tuple(one.node for one in inputs)))
+        node = Node(name, layer, tuple(one.node for one in inputs))
+        for field, bounds in node_out_of_bounds(node):
+            raise operator.refusal(f"makes a layer whose {field.rpartition('.')[2]} {bounds}")
+        self.nodes.append(node)
         first = inputs[0]
         return GraphTensor(name, first.batch, shape.channels, shape.extents, first.axes)
 

@@ -37,7 +37,10 @@ _LEAST_EPSILON = 1e-20
 def _batch_norm(builder: Builder, operator: Operator) -> GraphTensor:
     """Convert BatchNormalization with stored statistics to a scale and shift per channel."""
     source = builder.tensor(operator)
-    if operator.attributes.get("training_mode") or source.axes[CHANNELS] != CHANNELS:
+    is_training = operator.attributes.get("training_mode") or (
+        builder.opset < _TRAINING_MODE and any(operator.outputs[1:])
+    )
+    if is_training or source.axes[CHANNELS] != CHANNELS:
         raise operator.refusal("normalises by the batch; export the network in eval mode")
     stored = (builder.weight(operator, at, (source.channels,)) for at in (3, 4))
     gamma, beta, mean, variance = (
@@ -49,6 +52,10 @@ def _batch_norm(builder: Builder, operator: Operator) -> GraphTensor:
         shift = beta - mean * scale
     names = builder.keep("scale", scale), builder.keep("shift", shift)
     return builder.add(operator, ChannelAffine(source.channels, *names), source)
+
+
+_TRAINING_MODE = 14
+"""Opset since which an attribute states what further outputs of a BatchNormalization stated."""
 
 
 def _instance_norm(builder: Builder, operator: Operator) -> GraphTensor | ReshapedView:

@@ -58,6 +58,10 @@ def _resize(builder: Builder, operator: Operator) -> GraphTensor:
     positions = operator.text(
         "coordinate_transformation_mode", "asymmetric" if is_old else "half_pixel"
     )
+    if positions == "pytorch_half_pixel" and any(
+        axis.sampled == 1 and axis.factor is None for axis in axes
+    ):
+        raise operator.refusal("samples a single voxel, which runtimes do differently")
     whole = [factor for factor in factors if factor is not None]
     is_same, is_cut = factors == [1, 1, 1], positions == "tf_crop_and_resize"
     if mode == "nearest" and not is_cut:
@@ -69,7 +73,7 @@ def _resize(builder: Builder, operator: Operator) -> GraphTensor:
     elif operator.attributes.get("antialias"):
         raise operator.refusal("filters, which is not supported")
     elif mode == "linear" and positions in _HALF_PIXEL:
-        return _linear(builder, operator, source, axes, positions)
+        return _linear(builder, operator, source, axes)
     elif mode == "linear" and positions == "align_corners":
         if len(whole) < len(factors):
             raise operator.refusal(
@@ -87,11 +91,7 @@ _HALF_PIXEL = ("half_pixel", "pytorch_half_pixel")
 
 
 def _linear(
-    builder: Builder,
-    operator: Operator,
-    source: GraphTensor,
-    axes: Sequence[_AxisSampling],
-    positions: str,
+    builder: Builder, operator: Operator, source: GraphTensor, axes: Sequence[_AxisSampling]
 ) -> GraphTensor:
     """Interpolate linearly between the middles of voxels, one axis after another."""
     factors = triple(axis.factor or 1 for axis in axes)
@@ -100,8 +100,6 @@ def _linear(
     if factors != (1, 1, 1):
         output = builder.add(operator, Upsample("trilinear", factors), output)
     for at in others:
-        if positions != "half_pixel" and axes[at].sampled == 1:
-            raise operator.refusal("samples a single voxel, which runtimes do differently")
         output = _sampled_in_periods(
             builder, operator, output, at, _linear_period(operator, axes[at])
         )

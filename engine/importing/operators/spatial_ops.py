@@ -50,10 +50,15 @@ def _window_of(operator: Operator, kernel: Triple, extents: Triple) -> _KernelWi
     automatic = operator.text("auto_pad", "NOTSET")
     if automatic in ("SAME_UPPER", "SAME_LOWER"):
         missing = [
-            max(0, (-(-extent // step) - 1) * step + (taps - 1) * apart + 1 - extent)
+            (-(-extent // step) - 1) * step + (taps - 1) * apart + 1 - extent
             for extent, step, taps, apart in zip(extents, stride, kernel, dilation, strict=True)
         ]
-        before, after = _split_evenly(missing, more_after=automatic == "SAME_UPPER")
+        if min(missing) < -1:
+            raise operator.refusal(
+                "skips voxels between its windows, which runtimes do differently"
+            )
+        voxels = [max(0, one) for one in missing]
+        before, after = _split_evenly(voxels, more_after=automatic == "SAME_UPPER")
     return _KernelWindow(kernel, stride, dilation, before, after)
 
 
@@ -149,33 +154,28 @@ def _convolve_transposed(builder: Builder, operator: Operator) -> GraphTensor:
     if weight.shape[0] != source.channels:
         raise operator.refusal(f"takes {weight.shape[0]} channels of {source.channels}")
     window = _window_of(operator, kernel, (1, 1, 1))
-    extra = operator.triple("output_padding", _ZERO)
-    start, end = _cut_ends(operator, window, extra, source.extents)
-    # PyTorch's padding is the same at both ends; the rest is added to the output or cropped.
-    most = [max(pair) - 1 for pair in zip(window.stride, window.dilation, strict=True)]
-    padding = triple(min(a, b + c) for a, b, c in zip(start, end, most, strict=True))
-    if min(padding) < 0:
-        raise operator.refusal("requests an output size that its kernel cannot produce")
-    missing = subtracted(padding, end)
-    grown = triple(max(0, extent) for extent in missing)
-    before = subtracted(start, padding)
-    after = triple(max(0, -extent) for extent in missing)
+    start, end = _cut_ends(operator, window, source.extents)
+    more = subtracted(start, end)
+    # The runtimes take output padding below the stride; whole strides are zeros after the input.
+    zeros = triple(max(0, a) // step for a, step in zip(more, window.stride, strict=True))
+    extra = triple(max(0, a) % step for a, step in zip(more, window.stride, strict=True))
+    if any(zeros):
+        source = builder.add(operator, Pad("zero", _ZERO, zeros), source)
     out = weight.shape[1] * groups
     names = _kept(builder, operator, weight, out)
-    sizes = window.stride, padding, grown, window.dilation, groups
+    sizes = window.stride, start, extra, window.dilation, groups
     layer = ConvTranspose3d(source.channels, out, kernel, *names, *sizes)
     output = builder.add(operator, layer, source)
-    return builder.cropped(operator, output, [*before, *after])
+    return builder.cropped(operator, output, [*_ZERO, *(max(0, -a) for a in more)])
 
 
-def _cut_ends(
-    operator: Operator, window: _KernelWindow, extra: Triple, extents: Triple
-) -> tuple[Triple, Triple]:
+def _cut_ends(operator: Operator, window: _KernelWindow, extents: Triple) -> tuple[Triple, Triple]:
     """Return the voxels to remove from the kernel's output at the start and the end of each axis.
 
     Fewer than none at the end are added.
     """
     automatic = operator.text("auto_pad", "NOTSET")
+    extra = operator.triple("output_padding", _ZERO)
     asked = operator.attributes.get("output_shape")
     if asked is None and automatic in ("NOTSET", "VALID"):
         before, after = _pads(operator)
@@ -193,6 +193,8 @@ def _cut_ends(
     if len(whole) != 3:
         raise operator.refusal("requests an output size that its kernel cannot produce")
     cut = [a + more - b for a, more, b in zip(spread, extra, whole, strict=True)]
+    if asked is None and min(cut) < 0:
+        raise operator.refusal("has a stride beyond its kernel, which runtimes do differently")
     before, _ = _split_evenly([max(0, one) for one in cut], more_after=automatic == "SAME_UPPER")
     return before, triple(a - start - b for a, start, b in zip(spread, before, whole, strict=True))
 
@@ -262,25 +264,50 @@ def _pad_mode(builder: Builder, operator: Operator) -> PadMode:
 
 
 def _pool(builder: Builder, operator: Operator) -> GraphTensor:
-    """Convert MaxPool and AveragePool."""
+    """Convert MaxPool and AveragePool; uneven padding becomes a separate layer."""
     source, operator = _in_three_axes(builder, operator)
-    kernel = operator.triple("kernel_shape", (0, 0, 0))
-    window = _window_of(operator, kernel, source.extents)
-    if window.dilation != (1, 1, 1) or not window.is_even:
-        raise operator.refusal("has dilation or uneven padding, which is not supported")
-    if operator.attributes.get("ceil_mode") and any(
-        (extent + 2 * edge - taps) % step
-        for extent, edge, taps, step in zip(
-            source.extents, window.before, kernel, window.stride, strict=True
-        )
-    ):
-        raise operator.refusal("rounds extents up, which is not supported")
-    if any(edge >= taps for edge, taps in zip(window.before, kernel, strict=True)):
+    is_max = operator.kind == "MaxPool"
+    window = _pool_window(operator, source.extents)
+    counts = bool(operator.attributes.get("count_include_pad", 0))
+    if not (window.is_even or is_max or counts):
+        raise operator.refusal("averages without its uneven padding, which is not supported")
+    padding = window.before
+    if not window.is_even:
+        # A window that reaches past a border contains its voxels: repeated, they are no larger.
+        mode: PadMode = "replicate" if is_max else "zero"
+        source = builder.add(operator, Pad(mode, window.before, window.after), source)
+        padding = _ZERO
+    sizes = window.kernel, window.stride, padding
+    if is_max:
+        return builder.add(operator, Pool("largest", *sizes), source)
+    return builder.add(operator, Pool("mean", *sizes, counts or not any(padding)), source)
+
+
+def _pool_window(operator: Operator, extents: Triple) -> _KernelWindow:
+    """Return the geometry of a pooling, padded at the end for extents that are rounded up."""
+    window = _window_of(operator, operator.triple("kernel_shape", _ZERO), extents)
+    if window.dilation != (1, 1, 1):
+        raise operator.refusal("has dilation, which is not supported")
+    sizes = [*zip(extents, window.kernel, window.stride, window.before, window.after, strict=True)]
+    if any(max(ends) >= taps for _, taps, _, *ends in sizes):
         raise operator.refusal("has windows that are entirely in the padding")
-    if operator.kind == "MaxPool":
-        return builder.add(operator, Pool("largest", kernel, window.stride, window.before), source)
-    counts = not any(window.before) or bool(operator.attributes.get("count_include_pad", 0))
-    return builder.add(operator, Pool("mean", kernel, window.stride, window.before, counts), source)
+    if not operator.attributes.get("ceil_mode"):
+        return window
+    rounded = replace(window, after=triple(_end_of_last_window(*along) for along in sizes))
+    if rounded != window and operator.kind != "MaxPool":
+        raise operator.refusal("rounds extents up, which is not supported")
+    return rounded
+
+
+def _end_of_last_window(extent: int, taps: int, step: int, before: int, after: int) -> int:
+    """Return the padding at the end with which a last window that is cut off is a whole one.
+
+    A window that would start in that padding is none.
+    """
+    last = -(-(extent + before + after - taps) // step) * step
+    if last >= extent + before:
+        last -= step
+    return max(after, last + taps - extent - before)
 
 
 SPATIAL_RULES: Mapping[str, Rule] = {

@@ -345,6 +345,16 @@ def _split(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "Split", source, writer.sizes(call, sizes), axis=axis)
 
 
+def _gated(writer: OperatorWriter, call: Call) -> None:
+    """Write the first half of an axis times the sigmoid of the second."""
+    source, axis = call.tensor("self"), call.integer("dim", -1)
+    half = writer.extent(call, source, axis) // 2
+    ends = [writer.sizes(call, (at,)) for at in (0, half, 2 * half, axis)]
+    first = writer.step(call, "Slice", source, ends[0], ends[1], ends[3])
+    second = writer.step(call, "Slice", source, ends[1], ends[2], ends[3])
+    writer.result(call, "Mul", first, writer.step(call, "Sigmoid", second))
+
+
 def _reshape(writer: OperatorWriter, call: Call) -> None:
     wanted = call.several("size") or call.several("shape")
     writer.result(call, "Reshape", call.tensor("self"), writer.sizes(call, wanted))
@@ -391,6 +401,18 @@ def _transpose(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "Transpose", source, perm=tuple(order))
 
 
+def _move_axes(writer: OperatorWriter, call: Call) -> None:
+    source = call.tensor("self")
+    rank = writer.rank(call, source)
+    moved, places = (
+        [axis % rank for axis in call.integers(key)] for key in ("source", "destination")
+    )
+    order = [axis for axis in range(rank) if axis not in moved]
+    for place, axis in sorted(zip(places, moved, strict=True)):
+        order.insert(place, axis)
+    writer.result(call, "Transpose", source, perm=tuple(order))
+
+
 def _squeeze(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "Squeeze", call.tensor("self"), axes=call.integers("dim"))
 
@@ -404,9 +426,14 @@ def _expand(writer: OperatorWriter, call: Call) -> None:
     writer.result(call, "Expand", call.tensor("self"), writer.sizes(call, sizes))
 
 
-def _expand_as(writer: OperatorWriter, call: Call) -> None:
-    shape = writer.step(call, "Shape", call.tensor("other"))
-    writer.result(call, "Expand", call.tensor("self"), shape)
+def _shaped_as(kind: str) -> AtenRule:
+    """Return the rule of an operator that gives a tensor the shape of another one."""
+
+    def rule(writer: OperatorWriter, call: Call) -> None:
+        shape = writer.step(call, "Shape", call.tensor("other"))
+        writer.result(call, kind, call.tensor("self"), shape)
+
+    return rule
 
 
 def _repeat(writer: OperatorWriter, call: Call) -> None:
@@ -581,6 +608,7 @@ RULES: Mapping[str, AtenRule] = {
     "aten.tanh": _same("Tanh"),
     "aten.erf": _same("Erf"),
     "aten.silu": _same("Swish"),
+    "aten.glu": _gated,
     "aten.mish": _same("Mish"),
     "aten.selu": _same("Selu"),
     "aten.hardswish": _same("HardSwish"),
@@ -641,7 +669,9 @@ RULES: Mapping[str, AtenRule] = {
     "aten.squeeze": _squeeze,
     "aten.unsqueeze": _unsqueeze,
     "aten.expand": _expand,
-    "aten.expand_as": _expand_as,
+    "aten.expand_as": _shaped_as("Expand"),
+    **dict.fromkeys(("aten.view_as", "aten.reshape_as"), _shaped_as("Reshape")),
+    **dict.fromkeys(("aten.movedim", "aten.moveaxis"), _move_axes),
     "aten.repeat": _repeat,
     **dict.fromkeys(("aten.dropout", "aten.feature_dropout", "aten.alpha_dropout"), _dropout),
     **dict.fromkeys(

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from support.covering_networks import MIXED, SPECS
 from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, chain, random_network
+from support.volumes_at_once import at_once, in_one_pass
 from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine import devices
 from cuda_cyclegan.engine.cpu import openvino as openvino_generator
+from cuda_cyclegan.engine.cpu import slabs
 from cuda_cyclegan.engine.cpu.onnx_model import to_onnx
 from cuda_cyclegan.engine.cpu.openvino import (
     OpenVino,
@@ -62,6 +64,17 @@ def quarters() -> Network:
 def error(network: Network, patches: FloatArray) -> float:
     with open_openvino_generator(network) as ours, open_cpu_generator(network) as judge:
         return relative_error(ours(patches), judge(patches))
+
+
+def test_patches_and_weights_that_are_read_only() -> None:
+    network, patch = quarters(), noise(1, 1, 8, 8, 8)
+    for array in (patch, *network.weights.values()):
+        array.setflags(write=False)
+    assert error(network, patch) < 1e-5
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(slabs, "_LONG", 0)
+        made = at_once(network, patch[0])
+    assert relative_error(made, in_one_pass(network, patch[0])) < 1e-5
 
 
 @pytest.fixture
@@ -208,6 +221,7 @@ def test_a_network_takes_no_more_threads_than_it_may(extents: tuple[int, int, in
 
 _SIGNAL = """
 import os, signal, numpy
+from support.volumes_at_once import at_once, in_one_pass
 from support.zero_weights import zero_network
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.cpu.openvino import open_openvino_generator

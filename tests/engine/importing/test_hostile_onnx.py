@@ -40,6 +40,7 @@ def external(location: str, length: str = "432") -> ModelProto:
 def with_tensor(dims: list[int], kind: int = TensorProto.FLOAT, data: bytes = b"") -> ModelProto:
     proto = tiny()
     proto.graph.initializer.add(name="huge", dims=dims, data_type=kind, raw_data=data)
+    proto.graph.node[1].input[2] = "huge"
     return proto
 
 
@@ -68,7 +69,8 @@ def padded(count: int) -> ModelProto:
     """Operators that become thousands of layers each."""
     pads = [node("Pad", "x ends", f"v{at}") for at in range(count)]
     arrays = {"ends": np.array([0, 0, 0, 0, 0, 0, 4000, 0, 0, 0])}
-    return model([*pads, node("Relu", "x", "y")], arrays, (1, 1, 8, 8, 8))
+    names = " ".join(name for pad in pads for name in pad.output)
+    return model([*pads, node("Sum", names, "y")], arrays, (1, 1, 8, 8, 8))
 
 
 def filled(shape: list[int]) -> ModelProto:
@@ -146,6 +148,12 @@ def with_two_places() -> ModelProto:
     return proto
 
 
+def without_shape() -> ModelProto:
+    proto = tiny()
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    return proto
+
+
 CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
     "two weights": (with_two_weights, "has two tensors named 'w'; export it again"),
     "two attributes": (with_two_attributes, "has two attributes of node "),
@@ -185,6 +193,7 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
         lambda: model([node("Relu", "x", "y")], dims=("n", 1, "h", "w")),
         "only 3-D generators",
     ),
+    "no shape": (without_shape, "does not state the shape of the network's input"),
     "channels untold": (
         lambda: model([node("Relu", "x", "y")], dims=("n", "c", "d", "h", "w")),
         "the number of input channels",
@@ -214,6 +223,20 @@ def test_harm_is_reported_in_a_sentence_and_takes_no_memory(harm: tuple[Path, st
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert peak < 100 * MIB
+
+
+def test_operators_and_tensors_that_lead_to_no_output_are_not_read(tmp_path: Path) -> None:
+    proto = tiny()
+    proto.graph.initializer.add(name="text", dims=[1], data_type=TensorProto.STRING)
+    proto.graph.initializer.add(name="huge", dims=[1 << 40], data_type=TensorProto.FLOAT)
+    proto.graph.node.append(node("GlobalAveragePool", "a", "mean"))
+    proto.graph.node.append(node("Mul", "mean huge", "unused"))
+    right, found = (
+        read_onnx(written(one, tmp_path / f"{at}.onnx")) for at, one in enumerate((tiny(), proto))
+    )
+    assert found.kinds == right.kinds
+    assert found.tensors.keys() == right.tensors.keys()
+    assert convert_graph(found, None).network.graph == convert_graph(right, None).network.graph
 
 
 @pytest.mark.parametrize(

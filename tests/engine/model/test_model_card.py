@@ -413,6 +413,12 @@ def test_value_of_no_network_is_refused_by_its_field(
         card_from_json(graph_changed(path, value))
 
 
+def test_an_output_padding_of_a_stride_is_refused() -> None:
+    text = graph_changed(("nodes", 2, "layer", "output_padding"), [0, 0, 2], "strided and back")
+    with pytest.raises(ModelFileError, match="output_padding' must be less than the stride"):
+        card_from_json(text)
+
+
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 PLACES = [
     (at, field)

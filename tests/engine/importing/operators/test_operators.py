@@ -335,6 +335,12 @@ def test_a_branch_of_a_scripted_function_names_the_way_out(tmp_path: Path) -> No
         written_down(proto, tmp_path)
 
 
+def test_further_outputs_of_an_old_batch_norm_are_those_of_training(tmp_path: Path) -> None:
+    norm = node("BatchNormalization", "a p p p p", "b mean variance")
+    with pytest.raises(CheckpointError, match="normalises by the batch"):
+        written_down(model(ended(norm), ARRAYS | FIGURES, opset=13), tmp_path)
+
+
 def test_a_prelu_of_one_slope_has_the_slope_that_an_export_has(tmp_path: Path) -> None:
     proto = model(ended(node("PRelu", "a slope", "b")), ARRAYS | {"slope": vector(0.1)})
     layers = [one.layer for one in written_down(proto, tmp_path).network.graph.nodes]
@@ -746,8 +752,20 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
     "an axis named twice": (node("Transpose", "a", "b", perm=[0, 1, 2, 3, 3]), "name each axis"),
     "a dilated window": (node("MaxPool", "a", "b", dilations=[2] * 3, **POOL), "has dilation"),
     "extents rounded up": (
-        node("MaxPool", "a", "b", strides=[3] * 3, ceil_mode=1, **POOL),
+        node("AveragePool", "a", "b", strides=[3] * 3, ceil_mode=1, **POOL),
         "rounds extents up",
+    ),
+    "windows that are far apart": (
+        node("MaxPool", "a", "b", strides=[4] * 3, auto_pad="SAME_UPPER", **POOL),
+        "skips voxels between its windows",
+    ),
+    "voxels that no tap reaches": (
+        node("ConvTranspose", "a up", "b", strides=[4] * 3, auto_pad="SAME_UPPER"),
+        "has a stride beyond its kernel",
+    ),
+    "means without uneven padding": (
+        node("AveragePool", "a", "b", pads=[0, 0, 0, 1, 1, 1], **POOL),
+        "averages without its uneven padding",
     ),
     "windows in the padding": (
         node("MaxPool", "a", "b", pads=[2] * 6, **POOL),
@@ -778,6 +796,22 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
         "keeps an aspect ratio",
     ),
     "axes that do not exist": (resized(axes=[2, 3, 7]), "refers to axes that do not exist"),
+    "a single voxel": (
+        resized("single", "", **{POSITIONS: "pytorch_half_pixel"}),
+        "samples a single voxel",
+    ),
+    "a lower end that is infinite": (
+        joined("Clip", "a", "infinite"),
+        "makes a layer whose low must be from -1e+06 to 1e+06, not inf",
+    ),
+    "an upper end far below zero": (
+        joined("Clip", "a", "", "far_below"),
+        "makes a layer whose high must be from -1e+06 to 1e+06, not -3.4e+38",
+    ),
+    "a border of infinity": (
+        node("Pad", "a around infinite", "b"),
+        "makes a layer whose value must be from -1e+06 to 1e+06, not inf",
+    ),
     "many ends": (node("Clip", "a p", "b"), "has limits that are not single numbers"),
     "the larger of a tensor and lines": (node("Max", "a p", "b"), "with numbers of 1x1x1x1x4"),
     "the larger of a tensor and a map": (node("Max", "a map", "b"), "differ from voxel to voxel"),
@@ -796,6 +830,14 @@ REFUSED: dict[str, tuple[NodeProto, str]] = {
     "a mean of the batch": (node("ReduceMean", "a zero", "b"), "export the network in eval mode"),
     "matrices": (
         node("MatMul", "a a", "b"),
+        "as attention does; its receptive window is the whole patch",
+    ),
+    "a sum over products with a constant": (
+        node("Einsum", "a square5", "b", equation="ncdhw,vw->ncdhv"),
+        "multiplies a tensor by a constant along some axes",
+    ),
+    "a sum over products": (
+        node("Einsum", "a a", "b", equation="ncdhw,ncdhv->ncdhw"),
         "as attention does; its receptive window is the whole patch",
     ),
     "a norm of lines": (node("LayerNormalization", "a p", "b"), "more than the channels"),
@@ -861,6 +903,11 @@ NUMBERS = OTHERS | {
     "batch": np.array([1, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
     "thinner": np.array([0, -1, 0, 0, 0, 0, 0, 0, 0, 0]),
     "uneven": np.array([1, 4, 65, 65, 65]),
+    "single": np.array([1, 4, 64, 64, 1]),
+    "up": np.ones((4, 4, 2, 2, 2), FLOAT),
+    "infinite": np.float32(np.inf),
+    "far_below": np.float32(-3.4e38),
+    "around": np.array([0, 0, 1, 1, 1, 0, 0, 1, 1, 1]),
     "endless": np.array([1, 4, 1 << 40, 64, 64]),
     "doubled": np.array([1, 8, 64, 64, 64]),
     "voxels": np.array([2, 3, 4]),

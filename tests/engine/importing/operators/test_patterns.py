@@ -227,30 +227,63 @@ def test_uneven_padding_of_a_convolution(
 
 
 @pytest.mark.parametrize(
-    "attributes",
+    ("attributes", "layers"),
     [
-        {"pads": [1, 1, 1, 0, 0, 0], "output_padding": [0, 0, 0]},
-        {"pads": [0, 0, 0, 1, 1, 1]},
-        {"auto_pad": "SAME_UPPER"},
-        {"auto_pad": "SAME_LOWER"},
-        {"pads": [1] * 6, "output_padding": [1] * 6},
-        {"pads": [2, 2, 2, 0, 0, 0], "output_padding": [1, 1, 1]},
-        {"pads": [2, 1, 0, 0, 1, 1], "output_padding": [1, 1, 0]},
+        ({"pads": [1, 1, 1, 0, 0, 0], "output_padding": [0, 0, 0]}, ["conv_transpose"]),
+        ({"pads": [0, 0, 0, 1, 1, 1]}, ["conv_transpose", "crop"]),
+        ({"auto_pad": "SAME_UPPER"}, ["conv_transpose", "crop"]),
+        ({"auto_pad": "SAME_LOWER"}, ["conv_transpose"]),
+        ({"pads": [1] * 6, "output_padding": [1] * 3}, ["conv_transpose"]),
+        ({"pads": [2, 2, 2, 0, 0, 0], "output_padding": [1] * 3}, ["pad", "conv_transpose"]),
+        (
+            {"pads": [2, 1, 0, 0, 1, 1], "output_padding": [1, 1, 0]},
+            ["pad", "conv_transpose", "crop"],
+        ),
     ],
     ids=str,
 )
-def test_ends_of_a_transposed_convolution(attributes: dict[str, Any], tmp_path: Path) -> None:
-    if "output_padding" in attributes:
-        attributes = attributes | {"output_padding": attributes["output_padding"][:3]}
+def test_ends_of_a_transposed_convolution(
+    attributes: dict[str, Any], layers: list[str], tmp_path: Path
+) -> None:
     nodes = [
         node("Conv", "x w w.bias", "a", pads=[1] * 6, strides=[2] * 3),
         node("ConvTranspose", "a v", "y", strides=[2] * 3, **attributes),
     ]
     weight = np.random.default_rng(0).normal(size=(4, 1, 3, 3, 3)).astype(FLOAT)
-    assert kinds(model(nodes, conv_arrays() | {"v": weight}), tmp_path)[:2] == [
-        "conv",
-        "conv_transpose",
+    assert kinds(model(nodes, conv_arrays() | {"v": weight}), tmp_path) == ["conv", *layers]
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "layers"),
+    [
+        ("MaxPool", {"auto_pad": "SAME_UPPER"}, ["pad", "pool"]),
+        ("MaxPool", {"auto_pad": "SAME_LOWER"}, ["pad", "pool"]),
+        ("MaxPool", {"pads": [0, 1, 2, 2, 1, 0], "ceil_mode": 1}, ["pad", "pool"]),
+        ("MaxPool", {"ceil_mode": 1}, ["pad", "pool"]),
+        ("MaxPool", {"pads": [2] * 6, "ceil_mode": 1}, ["pool"]),  # one would start in the padding
+        ("AveragePool", {"pads": [0, 1, 2, 1, 0, 0], "count_include_pad": 1}, ["pad", "pool"]),
+    ],
+    ids=str,
+)
+def test_uneven_ends_of_a_pooling(
+    kind: str, attributes: dict[str, Any], layers: list[str], tmp_path: Path
+) -> None:
+    """Negative numbers, so that a border of zeros would be the largest."""
+    nodes = [
+        node("Sub", "a ten", "n"),
+        node(kind, "n", "p", kernel_shape=[3] * 3, strides=[2] * 3, **attributes),
+        node("ConvTranspose", "p up", "q", strides=[2] * 3),
+        node("Slice", "q start end axes", "b"),
     ]
+    arrays = ARRAYS | {
+        "ten": np.float32(10),
+        "up": conv_arrays(4, 4, 2, "up")["up"],
+        "start": np.zeros(3, np.int64),
+        "end": np.array([8, 6, 10]),
+        "axes": np.array([2, 3, 4]),
+    }
+    found = kinds(model(ended(*nodes), arrays, dims=("n", 1, 8, 6, 10)), tmp_path)
+    assert [one for one in found if one in ("pad", "pool")] == layers
 
 
 @pytest.mark.parametrize(
@@ -321,14 +354,16 @@ def test_borders_one_after_the_other_are_one(
 
 
 @pytest.mark.parametrize("kernel", [2, 4])
-@pytest.mark.parametrize("side", ["SAME_LOWER", "SAME_UPPER"])
+@pytest.mark.parametrize(
+    ("side", "layers"), [("SAME_LOWER", ["pad", "conv"]), ("SAME_UPPER", ["conv", "crop"])]
+)
 def test_ends_of_a_transposed_convolution_of_stride_one(
-    side: str, kernel: int, tmp_path: Path
+    side: str, layers: list[str], kernel: int, tmp_path: Path
 ) -> None:
     transposed = node("ConvTranspose", "a v", "y", auto_pad=side)
     arrays = conv_arrays() | {"v": conv_arrays(4, 1, kernel, "v")["v"]}
     nodes = [node("Conv", "x w w.bias", "a", pads=[1] * 6), transposed]
-    assert kinds(model(nodes, arrays), tmp_path) == ["conv", "conv", "crop"]
+    assert kinds(model(nodes, arrays), tmp_path) == ["conv", *layers]
 
 
 @pytest.mark.parametrize(

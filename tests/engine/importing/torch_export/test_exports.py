@@ -210,6 +210,12 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
         .reshape(1, 16, 4, 16, 16)
         .transpose(1, 2)
     ),
+    "moved axes": lambda x, f: (
+        f.layer_norm(x.movedim(1, -1), (4,)).movedim((4, 1), (1, 2))
+        + torch.moveaxis(x.moveaxis((1, 2), (-2, 0)), (0, 3), (2, 1)).view_as(x)
+        + x.flatten(2).reshape_as(x)
+    ),
+    "gates": lambda x, f: f.glu(x, 1) - f.glu(torch.cat([x, -x], 1), -4)[:, :2],
     "pools": lambda x, f: f.interpolate(
         f.max_pool3d(x, 2) + f.avg_pool3d(x, 3, 2, 1) + f.avg_pool3d(x, 3, 2, 1, False, False),
         scale_factor=2,
