@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from math import prod
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -46,6 +47,10 @@ from ..network.layers import (
 _PAD_MODES = {"reflect": "reflect", "replicate": "edge", "zero": "constant"}
 _LANES = 16
 """Values in the vector registers of AVX-512."""
+_MOST_PHASES = 64
+"""Limit of a transposed convolution's phases, each of which is an operator or two to compile: with
+those of strides of 16, a network took two minutes.
+"""
 _TO_THE_END = (1 << 63) - 1
 _FIRST, _LAST = (1, 2, 3, 4), (4, 1, 2, 3)
 """Axes of C, D, H and W in [N, C, D, H, W] and in [N, D, H, W, C]."""
@@ -122,7 +127,9 @@ class Converter:
         match node.layer:
             case Conv3d() as conv if self._by_columns and _is_narrow(conv):
                 yield from self._in_columns(node, conv)
-            case ConvTranspose3d() as conv if self._by_phases and (phases := _phases(conv)):
+            case ConvTranspose3d(out_channels=outputs) as conv if (
+                self._by_phases and outputs < _LANES and (phases := _phases(conv))
+            ):
                 yield from self._in_phases(node, conv, phases)
             case Conv3d() | ConvTranspose3d() as conv:
                 yield self._convolution(node, conv)
@@ -525,7 +532,8 @@ class _Phase(NamedTuple):
 
 
 def _phases(conv: ConvTranspose3d) -> list[list[_Phase]]:
-    """Return phases along D, H and W; none unless outputs are stride times as many as the inputs.
+    """Return phases along D, H and W; none unless outputs are stride times as many as the inputs,
+    or if there are too many.
 
     Output o = stride * i + tap - padding: at o = stride * j + phase, a tap reads source voxel i = j
     + (phase + padding - tap) / stride.
@@ -545,7 +553,7 @@ def _phases(conv: ConvTranspose3d) -> list[list[_Phase]]:
             return []
         found.append(phases)
     is_plain = conv.groups == 1 and conv.dilation == (1, 1, 1)
-    return found if is_plain and max(conv.stride) > 1 else []
+    return found if is_plain and 1 < prod(conv.stride) <= _MOST_PHASES else []
 
 
 def _is_narrow(conv: Conv3d) -> bool:
