@@ -28,7 +28,7 @@ INBOX, SUFFIX = "inbox", ".dcm"
 _DIGITS = 16
 _MOST_REMEMBERED = 64
 _RECENT = 32
-"""Studies whose results were written last; the next one may be as large as any of them."""
+"""Studies of which no result is expected any more; the next one may be as large as any of them."""
 _MOST_REFUSED = 10_000
 """Limit of studies with refused images; gaps of further ones, which no archive sends, are not
 noted.
@@ -90,7 +90,7 @@ class Inbox:
         self._coming = 0
         self.expected = 0
         self._results: dict[StudyName, int] = {}
-        self._written = deque[int](maxlen=_RECENT)
+        self._recent = deque[int](maxlen=_RECENT)
         for study in present:
             record = store.study(str(study))
             if record is None or record.is_pending or not self._is_of(record, study):
@@ -180,7 +180,7 @@ class Inbox:
     def _expect_no_more(self, study: StudyName) -> None:
         if size := self._results.pop(study, 0):
             self.expected -= size
-            self._written.append(size)
+            self._recent.append(size)
 
     def _to_come(self) -> int:
         """Return the space for what a new study and those that lack images may still bring: studies
@@ -189,7 +189,7 @@ class Inbox:
         Each may become as large as the largest of those here and the last ones that were here, and
         brings at least the images that were refused.
         """
-        largest = max((*self._results.values(), *self._written), default=0)
+        largest = max((*self._results.values(), *self._recent), default=0)
         of_results = largest
         for study, size in self._results.items():
             if size and self._gaps.lacks(study):
