@@ -59,7 +59,6 @@ _SINGLE_VOXELS = (
     "the network with torch.export and import the .pt2 file, or write it as nearest, which is the "
     "same for whole factors"
 )
-_FACTORS = 2
 _BY_CONSTANT = (
     "multiplies a tensor by a constant along some axes, which is not supported; write it as a "
     "convolution with a kernel of 1, or as a linear layer of the channels"
@@ -306,14 +305,11 @@ def _convert_operator(builder: Builder, operator: Operator) -> None:
 
 def _unsupported(builder: Builder, operator: Operator) -> CheckpointError:
     """Return an error about an operator, which for an ONNX file also names all others like it."""
-    reason = _REASONS.get(operator.kind, "is not supported")
     values = [builder.value(operator, at) for at in range(len(operator.inputs))]
-    if (
-        reason == ATTENTION
-        and len(values) == _FACTORS
-        and any(isinstance(value, np.ndarray) for value in values)
-    ):
+    if operator.kind == "Einsum" and any(isinstance(value, np.ndarray) for value in values):
         reason = _BY_CONSTANT
+    else:
+        reason = _REASONS.get(operator.kind, "is not supported")
     if operator.origin:
         return operator.refusal(reason)
     others = sorted(set(builder.kinds) - RULES.keys() - FOLDABLE - {operator.kind})
