@@ -91,6 +91,13 @@ BENCHMARKS = (
         "other",
         what="a GPU, and clones of the repositories that networks_of_others.json lists",
     ),
+    Benchmark(
+        "networks_on_cpu",
+        ("networks_on_cpu.json",),
+        (*CPU, "engine/importing"),
+        "other",
+        what="clones of the repositories that networks_of_others.json lists",
+    ),
     Benchmark("form_losses", ("form_losses.json",), PATCHES, "GPU"),
     Benchmark("batch_sizes", ("batch_sizes.json",), PATCHES, "GPU"),
     Benchmark("checked_plans", ("checked_plans.json",), PATCHES, "GPU"),

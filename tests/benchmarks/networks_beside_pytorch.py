@@ -75,7 +75,6 @@ LAYOUTS: dict[str, Layout] = {
 def main() -> None:
     arguments = _arguments()
     record = stored(arguments.output)
-    record["date"] = datetime.now(UTC).date().isoformat()
     wanted = {
         label(each["repository"], network["name"]): (each, network)
         for each, network in listed(arguments.only)
@@ -103,6 +102,12 @@ def found(record: Row, each: Row, network: Row) -> Row:
     return next(rows, {})
 
 
+def dates(rows: Iterable[Row]) -> str:
+    """Return the days on which rows were measured, first and last."""
+    first, *_, last = sorted(row["date"] for row in [*rows] * 2)
+    return first if first == last else f"{first} to {last}"
+
+
 def is_measured(record: Row, each: Row, network: Row, is_compiled: bool) -> bool:
     row = found(record, each, network)
     if is_compiled:
@@ -120,6 +125,7 @@ def merge(record: Row, each: Row, network: Row, row: Row) -> Row:
         "name": network["name"],
         **kept,
         **row,
+        "date": datetime.now(UTC).date().isoformat(),
     }
     for key in ("pytorch", "pytorch errors"):
         if ways := {**old.get(key, {}), **row.get(key, {})}:

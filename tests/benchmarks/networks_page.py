@@ -16,15 +16,21 @@ from benchmarks.networks_beside_pytorch import (
     EXTENT,
     FIRST,
     LATER,
+    LAYOUTS,
     best,
+    dates,
     found,
     stored,
 )
 from benchmarks.networks_beside_pytorch import RESULT as TIMES
 from benchmarks.networks_of_others import GPU_RESULT, RESULT, is_accepted, is_exact
+from benchmarks.networks_on_cpu import OPENVINO, OURS
+from benchmarks.networks_on_cpu import RESULT as CPU_TIMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "networks.md"
 WIDTH = 140
+RIVALS: dict[str, tuple[str, ...]] = {"PyTorch": (*LAYOUTS,), OPENVINO: (OPENVINO,)}
+"""What runs on the CPU beside this program, and its ways."""
 
 START = """\
 # Networks that were tried
@@ -61,10 +67,26 @@ them.
 - *PyTorch:* the fastest of half precision contiguous and channels last, each eager and in a CUDA
   graph{compiled}.
 - Times are milliseconds on the GPU by CUDA events, without copies of the patch: the smallest of 5
-  medians of 20 launches each. In most of these runs both programs chose their tactics while other
-  networks used the GPU, so a single time may be too long.
+  medians of 20 launches each.
 
 Measured by `tests/benchmarks/networks_beside_pytorch.py` on {date} with {versions}.
+"""
+
+CPU_SPEED = """\
+## Speed on a CPU
+
+{timed} of the {imported} imported networks, built as for the GPU, in fp32 on a patch of noise of
+{extent}^3 (a star: 128^3) on {cores} cores of an {processor}. Ratios are this program's time to the
+other's: to PyTorch {pytorch_low:.2f} to {pytorch_high:.2f}, median {pytorch:.2f}; to OpenVINO
+{openvino_low:.2f} to {openvino_high:.2f}, median {openvino:.2f}.
+
+- *PyTorch:* the faster of contiguous and channels last, eager.
+- *OpenVINO:* the exported ONNX file as it is. Where a network has norms of the patch, OpenVINO's
+  own are faster and [less accurate](cpu.md#precision).
+- *Errors:* relative L2 distance to PyTorch in fp32, of this program and of OpenVINO.
+- Times are milliseconds: the smallest of 2 to 7 runs, the ways in turn.
+
+Measured by `tests/benchmarks/networks_on_cpu.py` on {date} with {versions}.
 """
 
 
@@ -98,8 +120,8 @@ def _imports(record: Row, on_gpu: Row) -> Iterator[str]:
     yield "| repository, commit | network | imported from | error | PyTorch | GPU fp32 | GPU fp16 |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     yield from (_imported_line(row, on_gpu["errors"]) for row in imported)
-    if TIMES.exists():
-        yield from _speed(stored(TIMES), imported)
+    yield from _speed(stored(TIMES), imported)
+    yield from _cpu_speed(stored(CPU_TIMES), imported)
     yield "\n## Rejected\n"
     yield "| repository, commit | network | reason | message |"
     yield "| --- | --- | --- | --- |"
@@ -123,7 +145,7 @@ def _speed(times: Row, imported: list[Row]) -> Iterator[str]:
             compiled=f", for {compiled} also by `torch.compile` in one"
             if compiled
             else ", without `torch.compile`",
-            date=times["date"],
+            date=dates(rows),
             versions=_listed(times["versions"]),
         )
     )
@@ -150,6 +172,56 @@ def _speed_line(row: Row) -> str:
         "-" if ratio is None else f"{ratio:.2f}",
     ]
     return f"| {row['repository']} | {name} | {' | '.join(cells)} |"
+
+
+def _cpu_speed(times: Row, imported: list[Row]) -> Iterator[str]:
+    """Yield the section on speed on the CPU, of the networks that were timed."""
+    rows = [row for each in imported if "seconds" in (row := found(times, each, each))]
+    ratios = {way: [ratio for row in rows if (ratio := _cpu_ratio(row, way))] for way in RIVALS}
+    yield ""
+    yield _wrapped(
+        CPU_SPEED.format(
+            extent=EXTENT,
+            timed=len(rows),
+            imported=len(imported),
+            cores=len(times["processor"]["cores"]),
+            processor=times["processor"]["name"],
+            **{way.lower(): median(found) for way, found in ratios.items()},
+            **{f"{way.lower()}_low": min(found) for way, found in ratios.items()},
+            **{f"{way.lower()}_high": max(found) for way, found in ratios.items()},
+            date=dates(rows),
+            versions=_listed(times["versions"]),
+        )
+    )
+    ways = " | ".join(f"{way} | ratio" for way in RIVALS)
+    yield f"| repository | network | this program | {ways} | error | OpenVINO's |"
+    yield f"| --- | --- |{' ---: |' * 7}"
+    yield from map(_cpu_line, rows)
+
+
+def _cpu_seconds(row: Row, rival: str) -> float | None:
+    return min(
+        (row["seconds"][way] for way in RIVALS[rival] if way in row["seconds"]), default=None
+    )
+
+
+def _cpu_ratio(row: Row, rival: str) -> float | None:
+    seconds = _cpu_seconds(row, rival)
+    return row["seconds"][OURS] / seconds if seconds else None
+
+
+def _cpu_line(row: Row) -> str:
+    cells = [
+        row["name"] + ("*" if row["patch"] > EXTENT else ""),
+        f"{1e3 * row['seconds'][OURS]:.0f}",
+    ]
+    for rival in RIVALS:
+        seconds, ratio = _cpu_seconds(row, rival), _cpu_ratio(row, rival)
+        cells += [f"{1e3 * seconds:.0f}", f"{ratio:.2f}"] if seconds and ratio else ["-", "-"]
+    cells += [
+        f"{row['errors'][way]:.1e}" if way in row["errors"] else "-" for way in (OURS, OPENVINO)
+    ]
+    return f"| {row['repository']} | {' | '.join(cells)} |"
 
 
 def _listed(versions: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Work in processes side by side, one of which has the GPU."""
+"""Work in processes side by side, one of which has the GPU, if there is one."""
 
 import io
 import os
@@ -80,6 +80,8 @@ def side_by_side(
 
 def _start_method() -> str:
     """Return "fork", which is faster, unless a fork of this process cannot use the GPU."""
+    if not torch.backends.cuda.is_built():
+        return "spawn"
     trial = get_context("fork").Process(target=torch.zeros, args=(1,), kwargs={"device": "cuda"})
     trial.start()
     trial.join()
