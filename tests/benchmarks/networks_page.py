@@ -30,7 +30,7 @@ from benchmarks.networks_on_cpu import RESULT as CPU_TIMES
 PAGE = Path(__file__).parents[2] / "docs" / "networks.md"
 WIDTH = 140
 RIVALS: dict[str, tuple[str, ...]] = {"PyTorch": (*LAYOUTS,), OPENVINO: (OPENVINO,)}
-"""What runs on the CPU beside this program, and its ways."""
+"""Ways of each other program on the CPU."""
 
 START = """\
 # Networks that were tried

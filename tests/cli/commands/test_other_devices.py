@@ -1,5 +1,6 @@
 """`--device onnxruntime:PROVIDER` in each command that takes a device."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,11 @@ def test_a_right_provider_translates_as_the_cpu_does(
     done = world.translate("--device", DEVICE, "--overwrite", "--report", str(world.report))
     assert done.exit_code == 0, done.output
     assert world.files()["a.nii.gz"] == on_cpu
-    assert '"StandIn for 93 of 186 operators, ONNX Runtime ' in world.report.read_text()
+    words = re.search(
+        r"StandIn for (\d+) of (\d+) operators, ONNX Runtime ", world.report.read_text()
+    )
+    assert words
+    assert int(words[1]) == round(int(words[2]) / 2)
 
 
 def test_nothing_is_written_on_a_wrong_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +93,7 @@ def test_a_translator_opens_on_it_and_refuses_a_wrong_one(
     model = cc.load_model(world.model)
     install(monkeypatch, StandIn())
     with cc.Translator(model, device=DEVICE) as translator:
-        assert translator.device.startswith("StandIn for 186 of 186 operators")
+        assert re.match(r"StandIn for (\d+) of \1 operators", translator.device)
     install(monkeypatch, StandIn(factor=-1))
     with pytest.raises(cc.DeviceUnavailableError, match=r"the error .* is 2\.0e\+00,"):
         cc.Translator(model, device=DEVICE)
