@@ -32,10 +32,15 @@ OLDEST_SQLITE = (3, 35)
 _VALUE = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
 _READ_ONLY = "25006"
 """SQLSTATE of a write to a read-only PostgreSQL server, such as a standby during a failover."""
+_DEADLOCK = "40P01"
 
 
 class ConflictError(Exception):
     """A change would break a constraint, such as that equal work is open once."""
+
+
+class DeadlockError(QueueLostError, ConflictError):
+    """Two transactions on a server waited for each other, and it ended this one."""
 
 
 class Transaction:
@@ -142,6 +147,8 @@ class Database(ABC):
         if isinstance(error, self._driver.IntegrityError):
             return ConflictError(str(error))
         why = " ".join(str(error).split())[:200]
+        if getattr(error, "sqlstate", None) == _DEADLOCK:
+            return DeadlockError(f"A change of queue {self.place} was undone ({why}); try again.")
         if not self._is_lost(error, connection):
             return self.unusable(why)
         self.close()  # another server may have taken over

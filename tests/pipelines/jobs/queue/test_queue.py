@@ -395,6 +395,29 @@ def test_a_retry_and_submissions_at_once_do_not_double_work(
     assert sum(added) == 30
 
 
+def test_submissions_of_equal_work_in_opposite_orders_are_both_answered(
+    place: QueuePlace, tmp_path: Path
+) -> None:
+    """Each waits for work of the other on a server, which ends one of them; it tries again."""
+    asked = jobs(tmp_path, 300)
+    with open_queue(place, create=True):
+        pass
+    added: list[int] = []
+    together = threading.Barrier(2)
+
+    def submit(asked: list[StudyJob]) -> None:
+        with open_queue(place) as queue:
+            together.wait()
+            added.append(queue.submit(asked, NORMAL).added)
+
+    threads = [threading.Thread(target=submit, args=(each,)) for each in (asked, asked[::-1])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(added) == [0, 300]
+
+
 def test_requeued_job_without_its_scan_fails_by_itself(queue: Queue, tmp_path: Path) -> None:
     batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
     queue.cancel(batch)
