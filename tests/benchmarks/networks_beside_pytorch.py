@@ -21,7 +21,7 @@ import argparse
 import copy
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -104,7 +104,8 @@ def found(record: Row, each: Row, network: Row) -> Row:
 
 def dates(rows: Iterable[Row]) -> str:
     """Return the days on which rows were measured, first and last."""
-    first, *_, last = sorted(row["date"] for row in [*rows] * 2)
+    days = {row["date"] for row in rows}
+    first, last = min(days), max(days)
     return first if first == last else f"{first} to {last}"
 
 
@@ -175,7 +176,7 @@ def measured(each: Row, network: Row, arguments: argparse.Namespace, turn: Turn)
         else:
             ways = eager_ways(generator, patch)
             try:
-                imported = imported_network(each, network, generator, patch, exact, folder)
+                _, imported = imported_network(each, network, generator, patch, exact, folder)
                 with turn.alone():
                     row |= ours(imported, patch, exact, folder / "cache")
             except EngineError as error:
@@ -201,13 +202,22 @@ def in_fp32(module: nn.Module, network: Row, patch: np.ndarray) -> np.ndarray:
 
 
 def imported_network(
-    each: Row, network: Row, generator: nn.Module, patch: np.ndarray, exact: np.ndarray, at: Path
-) -> Network:
-    """Import a network by a route by which it is known to be imported. Raises EngineError."""
+    each: Row,
+    network: Row,
+    generator: nn.Module,
+    patch: np.ndarray,
+    exact: np.ndarray,
+    at: Path,
+    ways: Sequence[str] = (".pt2", OLDER, NEWER),
+) -> tuple[Path, Network]:
+    """Import a network by the first of some routes by which it is known to be imported.
+
+    Returns the exported file and the network. Raises EngineError; ValueError without a route.
+    """
     known = found(json.loads(IMPORTED.read_text()), each, network).get("routes", {})
-    [route, *_] = [way for way in (".pt2", OLDER, NEWER) if "error" in known.get(way, {})]
+    [route, *_] = [way for way in ways if "error" in known.get(way, {})]
     path, choices = routes(network)[route](copy.deepcopy(generator), at, patch)
-    return make_model(surveyed(path, choices, patch, exact.shape[1])).model.network
+    return path, make_model(surveyed(path, choices, patch, exact.shape[1])).model.network
 
 
 def ours(network: Network, patch: np.ndarray, exact: np.ndarray, cache: Path) -> Row:

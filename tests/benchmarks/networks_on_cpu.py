@@ -31,16 +31,22 @@ import numpy as np
 import torch
 from benchmarks.code_of_others import PATCH, Row, built, label, listed, noise, prepared
 from benchmarks.cpu_against_rivals import processor
-from benchmarks.networks_beside_pytorch import EXTENT, LAYOUTS, Layout, found, merge, stored
-from benchmarks.networks_of_others import NEWER, OLDER, routes, surveyed, warm_up
-from benchmarks.networks_of_others import RESULT as IMPORTED
+from benchmarks.networks_beside_pytorch import (
+    EXTENT,
+    LAYOUTS,
+    Layout,
+    found,
+    imported_network,
+    merge,
+    stored,
+)
+from benchmarks.networks_of_others import NEWER, OLDER, warm_up
 from benchmarks.side_by_side import Turn, side_by_side
 from torch import nn
 
 from cuda_cyclegan.engine.cpu.openvino import open_openvino_generator
 from cuda_cyclegan.engine.cpu.openvino import openvino as openvino_package
 from cuda_cyclegan.engine.model.reference import relative_error
-from cuda_cyclegan.pipelines.model_import.importing import make_model
 
 RESULT = Path(__file__).parent / "results" / "networks_on_cpu.json"
 OURS, OPENVINO = "this program", "OpenVINO"
@@ -83,16 +89,18 @@ def measured(each: Row, network: Row, clones: Path, _: Turn) -> Row:
         generator = prepared(built(each, network, clones, folder, "usual"), network)
         patch = noise(network.get("channels", 1), max(EXTENT, network.get("patch", PATCH)))
         runs = {name: in_pytorch(generator, layout) for name, layout in LAYOUTS.items()}
-        exact = runs["contiguous"](patch)
-        known = found(json.loads(IMPORTED.read_text()), each, network).get("routes", {})
-        for route in (way for way in (OLDER, NEWER, ".pt2") if "error" in known.get(way, {})):
-            path, choices = routes(network)[route](generator, folder, patch)
-            imported = make_model(surveyed(path, choices, patch, exact.shape[1])).model.network
-            runs[OURS] = stack.enter_context(open_openvino_generator(imported))
-            if path.suffix == ".onnx":
-                runs[OPENVINO] = in_openvino(path)
-            break
-        errors = {name: relative_error(run(patch), exact) for name, run in runs.items()}
+        first, *_ = runs.values()
+        exact = first(patch)
+        ways = (OLDER, NEWER, ".pt2")  # OpenVINO reads ONNX files
+        path, imported = imported_network(each, network, generator, patch, exact, folder, ways)
+        runs[OURS] = stack.enter_context(open_openvino_generator(imported))
+        if path.suffix == ".onnx":
+            runs[OPENVINO] = in_openvino(path)
+        errors = {
+            name: relative_error(run(patch), exact)
+            for name, run in runs.items()
+            if run is not first
+        }
         return {
             "parameters": sum(one.numel() for one in generator.parameters()),
             "patch": patch.shape[-1],

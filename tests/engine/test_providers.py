@@ -1,6 +1,5 @@
 """Other execution providers of ONNX Runtime: which are there, and none is used unchecked."""
 
-import re
 from typing import Any
 
 import numpy as np
@@ -28,20 +27,21 @@ def opened(model: Model, name: str = "onnxruntime:StandIn") -> Any:
 
 
 @pytest.mark.parametrize(
-    "like", [StandIn(), StandIn(share=0.4), StandIn(tells=False), StandIn(factor=1 + 1e-6)]
+    ("like", "words"),
+    [
+        (StandIn(), "StandIn for 191 of 191 operators, "),
+        (StandIn(share=0.4), "StandIn for 76 of 191 operators, "),
+        (StandIn(tells=False), "StandIn, "),
+        (StandIn(factor=1 + 1e-6), "StandIn for 191 of 191 operators, "),
+    ],
 )
 def test_a_provider_that_is_right_computes(
-    model: Model, monkeypatch: pytest.MonkeyPatch, like: StandIn
+    model: Model, monkeypatch: pytest.MonkeyPatch, like: StandIn, words: str
 ) -> None:
     install(monkeypatch, like)
     patch = np.random.default_rng(0).random((2, 1, *PATCH), np.float32)
     with opened(model) as generator, open_cpu_generator(model.network) as cpu:
-        words = re.match(
-            r"StandIn( for (\d+) of (\d+) operators)?, ONNX Runtime ", generator.device
-        )
-        assert words
-        assert (words[1] is not None) is like.tells
-        assert not like.tells or int(words[2]) == round(like.share * int(words[3])) > 0
+        assert generator.device.startswith(f"{words}ONNX Runtime ")
         assert np.allclose(generator(patch), cpu(patch), rtol=1e-5)
         assert generator(patch).shape == patch.shape
 
@@ -97,7 +97,7 @@ def test_a_provider_that_takes_nothing_is_refused_by_the_real_runtime_too(model:
 def test_the_cpu_by_its_providers_name_computes_the_same_bits(model: Model) -> None:
     patch = np.random.default_rng(0).random((1, 1, *PATCH), np.float32)
     with opened(model, "onnxruntime:CPU") as generator, open_cpu_generator(model.network) as cpu:
-        assert re.match(r"CPU for (\d+) of \1 operators, ONNX Runtime ", generator.device)
+        assert generator.device.startswith("CPU for 191 of 191 operators, ONNX Runtime ")
         assert generator(patch).tobytes() == cpu(patch).tobytes()
 
 

@@ -33,6 +33,7 @@ _VALUE = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
 _READ_ONLY = "25006"
 """SQLSTATE of a write to a read-only PostgreSQL server, such as a standby during a failover."""
 _DEADLOCK = "40P01"
+"""SQLSTATE of a transaction that PostgreSQL ended to resolve a deadlock."""
 
 
 class ConflictError(Exception):
@@ -40,7 +41,10 @@ class ConflictError(Exception):
 
 
 class DeadlockError(QueueLostError, ConflictError):
-    """Two transactions on a server waited for each other, and it ended this one."""
+    """Two transactions on a server waited for each other, and it ended this one.
+
+    A conflict for those who try again, and a lost transaction for all others.
+    """
 
 
 class Transaction:

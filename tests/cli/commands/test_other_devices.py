@@ -1,6 +1,5 @@
 """`--device onnxruntime:PROVIDER` in each command that takes a device."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -35,11 +34,7 @@ def test_a_right_provider_translates_as_the_cpu_does(
     done = world.translate("--device", DEVICE, "--overwrite", "--report", str(world.report))
     assert done.exit_code == 0, done.output
     assert world.files()["a.nii.gz"] == on_cpu
-    words = re.search(
-        r"StandIn for (\d+) of (\d+) operators, ONNX Runtime ", world.report.read_text()
-    )
-    assert words
-    assert int(words[1]) == round(int(words[2]) / 2)
+    assert '"StandIn for 96 of 191 operators, ONNX Runtime ' in world.report.read_text()
 
 
 def test_nothing_is_written_on_a_wrong_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +88,7 @@ def test_a_translator_opens_on_it_and_refuses_a_wrong_one(
     model = cc.load_model(world.model)
     install(monkeypatch, StandIn())
     with cc.Translator(model, device=DEVICE) as translator:
-        assert re.match(r"StandIn for (\d+) of \1 operators", translator.device)
+        assert translator.device.startswith("StandIn for 191 of 191 operators")
     install(monkeypatch, StandIn(factor=-1))
     with pytest.raises(cc.DeviceUnavailableError, match=r"the error .* is 2\.0e\+00,"):
         cc.Translator(model, device=DEVICE)
