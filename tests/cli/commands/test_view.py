@@ -718,6 +718,7 @@ def test_an_export_works_from_a_disk_and_its_marks_are_saved_to_a_file(
         ready(page)
         page.keyboard.press("1")
         name_reader(page, "bert")
+        wait_for_announcement(page, "berta.nii.gz is marked good")
         page.keyboard.press("Escape")
         page.reload()
         with page.expect_download() as download:
