@@ -120,6 +120,11 @@ class Activation:
     slopes: str | None = None
     cube: float = 0.0
 
+    @property
+    def has_one_slope(self) -> bool:
+        """Whether it is linear below 0, for all channels alike."""
+        return self.curve == "linear" and self.slopes is None
+
 
 IDENTITY = Activation()
 

@@ -7,6 +7,9 @@ import numpy as np
 from ...network.graph import INPUT, Network
 from ...network.layers import (
     ZEROS,
+    Concat,
+    Conv3d,
+    ConvTranspose3d,
     FloatArray,
     InstanceNorm,
     Layer,
@@ -51,6 +54,13 @@ overflow, which a run reports, if nearly all voxels of a feature map are alike.
 """
 
 
+_FEW, _AT_ONCE = 32, 16
+"""Stored channels up to which any whole vectors are taken, and of which more are a multiple: with
+others cuDNN's convolutions of 16-bit numbers take 1.1 to 1.5 times as long, the slowest of them 4
+times (H200, 2026-12-01).
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class ValuePart:
     """after(activation(norm(source * factor + summand)) + residual); `after` only with a residual.
@@ -87,8 +97,8 @@ class ValuePart:
     @property
     def is_fusible(self) -> bool:
         """Whether a step may compute the part as it reads it, as an ActivatedView."""
-        bends_once = self.activation.curve == "linear" and self.activation.slopes is None
-        return bends_once and self.residual is None and self.norm is None
+        is_added = self.residual is not None
+        return self.activation.has_one_slope and not is_added and self.norm is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +185,12 @@ class ProgramBuilder:
             for node in self.graph.nodes
             if any(any(self.excess_of(name)) for name in (node.name, *node.inputs))
         )
+        layers = [node.layer for node in self.graph.nodes]
+        self._has_groups = any(
+            isinstance(layer, Conv3d | ConvTranspose3d) and layer.groups > 1 for layer in layers
+        )
+        joins = (node for node in self.graph.nodes if isinstance(node.layer, Concat))
+        self._joined = {self.shapes[name].channels for node in joins for name in node.inputs}
         self.values: dict[str, Value] = {}
         self.lanes: dict[str, int] = {}
         self.padded_inputs: dict[str, Pad | None] = {INPUT: None}
@@ -217,8 +233,20 @@ class ProgramBuilder:
         return self.excess.get(name, ZEROS)
 
     def stored(self, channels: int) -> int:
-        """Return the number of channels as stored."""
-        return stored_channels(channels, self.layout.precision)
+        """Return the number of channels as stored, alike for all maps of as many channels.
+
+        Those of groups stay whole, and maps that are joined come without a gap.
+        """
+        stored = stored_channels(channels, self.layout.precision)
+        return stored if channels in self._joined else self._in_pairs(stored)
+
+    def written(self, value: Value) -> int:
+        """Return the number of stored channels of a value once it is in memory."""
+        return value.stored if len(value.parts) == 1 else self._in_pairs(value.stored)
+
+    def _in_pairs(self, stored: int) -> int:
+        is_taken = stored <= _FEW or NUMBER_BYTES[self.layout.precision] > 2
+        return stored if is_taken or self._has_groups else -(-stored // _AT_ONCE) * _AT_ONCE
 
     def matrix_channels(self, channels: int) -> int:
         """Return the stored channels of taps as channels: whole 64-byte rows if more than one."""
@@ -326,15 +354,35 @@ class ProgramBuilder:
     def write(self, name: str) -> Tensor:
         """Write a value into a new tensor, which represents the value from then on."""
         value = self.values[name]
-        tensor = self.tensor(name, value.extents, value.stored, scale=self.scale(name))
+        channels = self.written(value)
+        tensor = self.tensor(name, value.extents, channels, scale=self.scale(name))
         before = value.pad.before if value.pad else (0, 0, 0)
         self.write_part(value, tensor.whole, self.all_patches, negative(before))
+        if channels > value.stored:
+            self._clear(tensor, value.stored)
         self.values[name] = in_memory(tensor.whole, value.slots)
         unpadded = value.unpadded
         if unpadded is not None and not self.values[unpadded].is_bare:
             inner = TensorView(tensor, value.sampled_extents, before)
             self.values[unpadded] = in_memory(inner, value.slots)
         return tensor
+
+    def _clear(self, tensor: Tensor, first: int) -> None:
+        """Set the channels of a tensor from `first` on to 0, so that weights of 0 cancel them."""
+        zero = Activation(curve="clip", low=0.0, high=0.0)
+        source = replace(tensor.whole, lanes=(0, tensor.channels - first))
+        output = replace(tensor.whole, lanes=(first, tensor.channels))
+        step = Pointwise(
+            source,
+            output,
+            self.all_patches,
+            tensor.extents,
+            ZEROS,
+            "zero",
+            activation=zero,
+            excess=tensor.excess,
+        )
+        self.steps.append(step)
 
     def scale(self, name: str) -> float | None:
         """Return the scale of a value to be stored as split fp16; None if it is not."""
@@ -343,13 +391,16 @@ class ProgramBuilder:
         return self.scales.get(name) if fits else None
 
     def write_part(self, value: Value, output: TensorView, patches: Region, origin: Triple) -> None:
-        """Write the voxels of a value from `origin` on that fit into a view of all channels."""
-        first, is_alone = 0, len(value.parts) == 1
+        """Write the voxels of a value from `origin` on that fit into a view of all channels, or of
+        more.
+        """
+        first = 0
+        stored = output.tensor.channels // 8 if output.shuffled else output.tensor.channels
         for part in value.parts:
             end = first + part.source.channels
             step = Pointwise(
                 part.source,
-                output if is_alone else replace(output, lanes=(first, end)),
+                output if end - first == stored else replace(output, lanes=(first, end)),
                 patches,
                 value.sampled_extents,
                 origin,

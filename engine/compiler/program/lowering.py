@@ -300,9 +300,15 @@ def _concat(builder: ProgramBuilder, node: Node) -> Value:
 
 
 def _sample(builder: ProgramBuilder, node: Node, sampling: Sampling) -> Value:
-    value = builder.elementwise(node.inputs[0])
-    if any(part.norm for part in value.parts):
-        value, _ = builder.view(node.inputs[0])
+    """Return a sampled value: of one in memory where reading it costs less than computing it again,
+    as several voxels or nodes need the same.
+    """
+    name = node.inputs[0]
+    value = builder.elementwise(name)
+    is_repeated = isinstance(sampling, layers.Upsample) or len(builder.readers[name]) > 1
+    is_costly = is_repeated and not all(part.is_fusible for part in value.parts)
+    if is_costly or any(part.norm for part in value.parts):
+        value, _ = builder.view(name)
     shape, excess = builder.shapes[node.name], builder.excess_of(node.name)
     return replace(value, extents=shape.extents, sampling=sampling, sampled_excess=excess)
 
@@ -337,7 +343,8 @@ def _in_order(builder: ProgramBuilder, name: str) -> str:
     """Return a node with the value of `name` whose channels are stored in order."""
     value = builder.operand(name)
     channels = len(value.slots)
-    if value.slots == tuple(range(channels)) and value.stored == builder.stored(channels):
+    written = builder.written(value)
+    if value.slots == tuple(range(channels)) and written == builder.stored(channels):
         return name
     # Only odd counts of channels, joined or cut, come here: a convolution with ones moves them.
     ordered = f"{name}.ordered"
