@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ...network.layers import Downsample, Pool, Triple, Upsample
 from ..gpu_properties import GpuProperties
 from ..kernel_source import constants, structure
-from ..steps import IDENTITY, ChannelNorm, Pointwise, Sampling
+from ..steps import ChannelNorm, Pointwise, Sampling
 from ..tensors import NUMBER_BYTES, TensorView
 from .launch import (
     WARP,
@@ -37,8 +37,9 @@ _LONGEST_RUN, _THREADS = 8, 1024
 class PassTile:
     """Split of a pass over voxels into blocks and threads, which changes no bit of its result.
 
-    rows: of the target, one after another in a block. columns: of threads in a block, along a row.
-    run: adjacent voxels of a row that a thread computes when it samples between voxels.
+    rows: of the target, one after another in a block; pairs of them where it interpolates. columns:
+    of threads in a block, along a row. run: adjacent voxels of a row that a thread computes when it
+    samples between voxels.
     """
 
     rows: int
@@ -50,14 +51,13 @@ def pointwise(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
     """Return the launch of a pass over voxels."""
     if step.norm is not None:
         return _normalise_voxels(step, at, gpu)
-    view, target = step.source, step.target
-    across, _ = block_shape(view.channels, target.precision)
-    columns = -(-vectors(view.channels, target.precision) // across)
-    depth, height, _ = step.output.extents
-    tile, kernel = _tile(step, gpu), f"pointwise{_template(step.sampling)}{form_of(step)}>"
-    grid = -(-depth * height // tile.rows), columns, step.patches.count
+    source, kernel = _kernel(step)
+    across, _ = block_shape(step.source.channels, step.target.precision)
+    columns = -(-vectors(step.source.channels, step.target.precision) // across)
+    tile = _tile(step, gpu)
+    grid = -(-_rows(step) // tile.rows), columns, step.patches.count
     block = across, tile.columns, 1
-    return Launch("pointwise", kernel, grid, block, 0, pass_arguments(step, at, tile))
+    return Launch(source, kernel, grid, block, 0, pass_arguments(step, at, tile))
 
 
 MOST_NORMALISED = 1024
@@ -91,27 +91,28 @@ def _normalise_voxels(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Lau
 
 def form_of(step: Pointwise) -> str:
     """Return the form of a pass in pass.cuh, one of `FORMS`."""
-    activation = step.activation
-    has_one_slope = activation.curve == "linear" and activation.slopes is None
-    if step.residual is None and has_one_slope:
+    has_slope = step.activation.has_one_slope
+    if step.residual is None and has_slope:
         return "PLAIN"
     if step.residual is None and step.sampling is None:
         return "CURVED"
-    is_plain_sum = step.after == IDENTITY and step.combination == "add"
-    return "RESIDUAL" if step.residual and has_one_slope and is_plain_sum else "GENERAL"
+    is_sum = step.combination == "add" and step.after.has_one_slope
+    return "RESIDUAL" if step.residual and has_slope and is_sum else "GENERAL"
 
 
-def _template(sampling: Sampling | None) -> str:
-    """Return the beginning of a kernel's C++ name after `pointwise`, by the sampling."""
-    match sampling:
+def _kernel(step: Pointwise) -> tuple[str, str]:
+    """Return the .cu file of a pass without a norm, and its kernel's C++ name."""
+    form = form_of(step)
+    match step.sampling:
         case None:
-            return "<"
+            return "pointwise", f"pointwise<{form}>"
         case Downsample():
-            return "_blended<Filtered, "
+            return "low_pass", f"low_pass<{form}>"
         case Upsample("trilinear", align_corners=align_corners):
-            return f"_blended<Between<{cpp(align_corners)}>, "
+            assert form == "PLAIN", step
+            return "interpolate", f"interpolate<{cpp(align_corners)}>"
         case Pool(mode) | Upsample(mode):
-            return f"_sampled<{mode.upper()}, "
+            return "pointwise", f"pointwise_sampled<{mode.upper()}, {form}>"
 
 
 def _factors(sampling: Sampling | None) -> Triple:
@@ -204,39 +205,45 @@ def _unit(view: TensorView | None) -> float:
 
 def _tile(step: Pointwise, gpu: GpuProperties) -> PassTile:
     """Return the tile that is good on most GPUs."""
-    depth, height, width = step.output.extents
-    rows = -(-depth * height // (_ROW_BLOCKS * gpu.multiprocessors))
-    across, _ = block_shape(step.source.channels, step.target.precision)
-    if _is_blended(step):
-        run = _run(step, gpu)
-        return PassTile(rows, _columns(across, width, run), run)
-    return PassTile(rows, _columns(across, width, constants("pointwise.cu")["VOXELS"]), 1)
+    rows = -(-_rows(step) // (_ROW_BLOCKS * gpu.multiprocessors))
+    source, _ = _kernel(step)
+    chosen = constants(f"{source}.cu")
+    is_plain = source == "pointwise"
+    run = 1 if is_plain else _run(step, gpu)
+    columns = _columns(step, chosen["VOXELS"] if is_plain else run, chosen["MOST_THREADS"])
+    return PassTile(rows, columns, run)
 
 
-def _is_blended(step: Pointwise) -> bool:
-    """Return whether a voxel of the target lies between the voxels that it is computed from."""
-    match step.sampling:
-        case Downsample():
-            return True
-        case Upsample(mode):
-            return mode == "trilinear"
-        case _:
-            return False
+def _rows(step: Pointwise) -> int:
+    """Return the rows of the target, or the pairs of planes and rows where a pass interpolates."""
+    depth, height, _ = step.output.extents
+    return (depth // 2 + 1) * (height // 2 + 1) if _is_interpolated(step) else depth * height
+
+
+def _is_interpolated(step: Pointwise) -> bool:
+    return isinstance(step.sampling, Upsample) and step.sampling.mode == "trilinear"
 
 
 def _run(step: Pointwise, gpu: GpuProperties) -> int:
-    depth, height, width = step.output.extents
-    vectors_across = depth * height * step.patches.count
+    """Return the longest run with which the GPU has enough threads."""
+    fewest = 2 if _is_interpolated(step) else 1
+    vectors_across = _rows(step) * step.patches.count
     vectors_across *= vectors(step.source.channels, step.target.precision)
-    run = _LONGEST_RUN
-    while run > 1 and vectors_across * -(-width // run) < _THREADS * gpu.multiprocessors:
+    width, run = step.output.extents[2], _LONGEST_RUN
+    while run > fewest and vectors_across * -(-width // run) < _THREADS * gpu.multiprocessors:
         run //= 2
     return run
 
 
-def _columns(across: int, width: int, each: int) -> int:
-    """Return columns of a block such that whole blocks cover a row with little to spare."""
-    turns, most = 1, constants("pointwise.cu")["MOST_THREADS"]
+def _columns(step: Pointwise, each: int, most: int) -> int:
+    """Return columns of a block such that whole blocks cover a row with little to spare.
+
+    each: voxels of a thread at a time. most: threads of a block.
+    """
+    across, _ = block_shape(step.source.channels, step.target.precision)
+    # A run that interpolates may begin a voxel before the row.
+    width = step.output.extents[2] + _is_interpolated(step)
+    turns = 1
     while (columns := -(-width // (each * turns))) * across > most:
         turns += 1
     return max(columns, _NARROW_BLOCK // across)
@@ -244,10 +251,7 @@ def _columns(across: int, width: int, each: int) -> int:
 
 SAMPLED_FORMS = "PLAIN", "RESIDUAL", "GENERAL"
 FORMS = *SAMPLED_FORMS, "CURVED"
-_SAMPLED = (
-    *(f"_sampled<{mode}, " for mode in ("NEAREST", "LARGEST", "MEAN")),
-    *(f"_blended<{taken}, " for taken in ("Between<false>", "Between<true>", "Filtered")),
-)
+_MODES = "NEAREST", "LARGEST", "MEAN"
 
 
 KERNELS = (
@@ -255,10 +259,12 @@ KERNELS = (
         "pointwise",
         (
             *(f"pointwise<{form}>" for form in FORMS),
-            *(f"pointwise{sampled}{form}>" for sampled in _SAMPLED for form in SAMPLED_FORMS),
+            *(f"pointwise_sampled<{mode}, {form}>" for mode in _MODES for form in SAMPLED_FORMS),
         ),
         in_blocks=True,
     ),
+    KernelSpec("interpolate", ("interpolate<false>", "interpolate<true>"), in_blocks=True),
+    KernelSpec("low_pass", tuple(f"low_pass<{form}>" for form in SAMPLED_FORMS), in_blocks=True),
     KernelSpec(
         "normalise_voxels",
         tuple(

@@ -83,8 +83,9 @@ __device__ __forceinline__ const int (&sampled_extents(const Pointwise& p))[3] {
 }
 
 // How much of the expression a loop knows: one slope for all channels, without a residual or with
-// one that is added, as nearly all passes are; any activation without a residual; or all of it. So the
-// common loops hold no code for curves, and the one for curves keeps no residual in registers.
+// one that is added and a second such slope, as nearly all passes are; any activation without a residual;
+// or all of it. So the common loops hold no code for curves, and the one for curves keeps no residual in
+// registers.
 enum Form { PLAIN, RESIDUAL, CURVED, GENERAL };
 
 __device__ __forceinline__ constexpr bool has_curves(Form form) {
@@ -199,7 +200,7 @@ struct Channels {
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
                 values[lane] = p.activation.linear(values[lane]);
-                if (has_residual()) values[lane] += other[lane];
+                if (has_residual()) values[lane] = p.after.linear(values[lane] + other[lane]);
             }
         }
     }

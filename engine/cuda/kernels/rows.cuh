@@ -10,8 +10,12 @@ struct Row {
 
     __device__ __forceinline__ Row(
         const Pointwise& p, const Start& start, int row, int channel
+    )
+        : Row(p, start, row / p.target_extents[1], row % p.target_extents[1], channel) {}
+
+    __device__ __forceinline__ Row(
+        const Pointwise& p, const Start& start, int plane, int line, int channel
     ) {
-        const int plane = row / p.target_extents[1], line = row - plane * p.target_extents[1];
         d = continued(plane + p.origin[0] + start.at[0], padded_extents(p)[0], p.border);
         h = continued(line + p.origin[1] + start.at[1], padded_extents(p)[1], p.border);
         const Strides& strides = p.target_strides;
@@ -40,4 +44,17 @@ __device__ __forceinline__ int end_of_rows(const Pointwise& p) {
 // The column of the value that one of the target shows; below 0 for none.
 __device__ __forceinline__ int shown_column(const Pointwise& p, const Start& start, int column) {
     return continued(column + p.origin[2] + start.at[2], padded_extents(p)[2], p.border);
+}
+
+// The first of the LANES channels that a thread owns, in a block (vectors, columns or runs of them).
+__device__ __forceinline__ int first_channel() {
+    return (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
+}
+
+template <Form FORM>
+__device__ __forceinline__ Channels<FORM> scaled(const Pointwise& p, int channel) {
+    Channels<FORM> channels(p, blockIdx.z, channel);
+    const int place = blockIdx.z * p.table_stride + channel % p.table_channels;
+    channels.scale_by(p.factor ? p.factor + place : nullptr, p.summand + place);
+    return channels;
 }

@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, TypeAlias, get_args
@@ -10,10 +10,13 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from support.cells import as_cells
 from support.described_gpus import H200
 from support.gpu_on_cpu import kernels
-from support.step_interpreter import activated, filtered
+from support.step_interpreter import activated, filtered, sampled
+from support.tiers import examples
 
 from cuda_cyclegan.engine.compiler.gpu_properties import GpuProperties
 from cuda_cyclegan.engine.compiler.kernels.step_launches import launches, scratch_bytes
@@ -47,13 +50,16 @@ from cuda_cyclegan.engine.network.layers import (
     Downsample,
     FloatArray,
     PadMode,
+    Pool,
     Triple,
     Upsample,
+    negative,
     triple,
 )
 from cuda_cyclegan.engine.options import Precision
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+SLOPE = Activation(0.2)
 ELU, SIGMOID, TANH = Activation(0.7, "elu"), Activation(curve="sigmoid"), Activation(curve="tanh")
 ONES = (1, 1, 1)
 NUMBERS: dict[Precision, Any] = {"fp16": np.float16, "fp32": np.float32}
@@ -79,11 +85,11 @@ def whole(name: str, array: FloatArray, precision: str) -> TensorView:
     return TensorView(tensor, tensor.extents)
 
 
-def padded(values: FloatArray, width: int, mode: PadMode) -> FloatArray:
-    sides = [(0, 0), *[(width, width)] * 3, (0, 0)]
+def padded(values: FloatArray, width: int | Sequence[tuple[int, int]], mode: PadMode) -> FloatArray:
+    sides = [(0, 0), *[(width, width)] * 3, (0, 0)] if isinstance(width, int) else width
     if isinstance(mode, Constant):
         return np.pad(values, sides, constant_values=mode.value)
-    return np.pad(values, sides, {"replicate": "edge"}.get(mode, mode))  # type: ignore[arg-type]
+    return np.pad(values, sides, {"replicate": "edge", "zero": "constant"}.get(mode, mode))  # type: ignore[arg-type]
 
 
 def assert_close(target: FloatArray, wanted: FloatArray, precision: str) -> None:
@@ -559,6 +565,69 @@ def test_a_pass_from_cells_into_cells(
     np.testing.assert_allclose(
         written[..., 8:], wanted.reshape(n, d, h, w, 8, 16), rtol=2e-3, atol=1e-6
     )
+
+
+@st.composite
+def samplings(draw: st.DrawFn) -> Upsample | Pool:
+    if draw(st.booleans()):
+        return Upsample("trilinear", draw(_triples(1, 4)), draw(st.booleans()))
+    kernel = draw(_triples(1, 3))
+    padding = triple(draw(st.integers(0, extent // 2)) for extent in kernel)
+    mode = "largest" if draw(st.booleans()) else "mean"
+    return Pool(mode, kernel, draw(_triples(1, 3)), padding, draw(st.booleans()))
+
+
+def _triples(low: int, high: int) -> st.SearchStrategy[Triple]:
+    return st.tuples(*[st.integers(low, high)] * 3)
+
+
+@settings(max_examples=examples(300, 30))
+@given(
+    samplings(),
+    _triples(3, 6),
+    _triples(0, 2),
+    st.sampled_from(["zero", "reflect", "replicate", Constant(-2.0)]),
+    st.booleans(),
+)
+def test_a_sampled_and_padded_value(
+    sampling: Upsample | Pool, extents: Triple, before: Triple, mode: PadMode, is_added: bool
+) -> None:
+    random = np.random.default_rng(0)
+    source, beside = (random.normal(0, 3, (2, *extents, 8)).astype(np.float32) for _ in "ab")
+    table = random.normal(1, 1, (2, 2, 8)).astype(np.float32)
+    is_added = is_added and isinstance(sampling, Pool)
+    values = activated(
+        source * table[0][:, None, None, None] + table[1][:, None, None, None], SLOPE
+    )
+    if is_added:
+        values = activated(values + beside, Activation(0.0))
+    values = sampled(values, sampling)
+    assume(all(extent > 2 for extent in values.shape[1:4]))
+    after = before[::-1]
+    sides = [(0, 0), *zip(before, after, strict=True), (0, 0)]
+    wanted = padded(values, sides, mode)
+    memory = {
+        "source": source,
+        "beside": beside,
+        "table": table,
+        "target": np.full((*wanted.shape[:4], 24), np.nan, np.float32),
+    }
+    step = Pointwise(
+        whole("source", source, "fp32"),
+        replace(whole("target", memory["target"], "fp32"), lanes=(8, 16)),
+        Region(0, 2),
+        triple(values.shape[1:4]),
+        negative(before),
+        mode,
+        AffineTable("table", 2, 8),
+        SLOPE,
+        whole("beside", beside, "fp32") if is_added else None,
+        sampling,
+        Activation(0.0) if is_added else IDENTITY,
+    )
+    run(step, memory, "fp32")
+    assert_close(memory["target"][..., 8:16], wanted, "fp32")
+    assert np.isnan(memory["target"][..., [7, 16]]).all()
 
 
 def test_packing_behind_a_constant_border() -> None:
