@@ -85,11 +85,14 @@ def last_layer(
     return Conv("last", kernel, geometry, (part,), PatchArray(channels, extents), "weight")
 
 
-def by_planes(parts: tuple[ActivatedView, ...], target: Tensor, stride: int = 1) -> Conv:
-    """Return a convolution of kernel 3^3 and padding 1."""
-    one = (1, 1, 1)
+def by_planes(
+    parts: tuple[ActivatedView, ...], target: Tensor, stride: int = 1, *, is_flat: bool = False
+) -> Conv:
+    """Return a convolution of kernel 3^3 or 1 x 3 x 3 and padding 1."""
+    border = 0 if is_flat else 1, 1, 1
     kernel = "convolve_by_planes" if stride == 1 else "convolve_strided"
-    geometry = Geometry((3, 3, 3), (stride, stride, stride), one, one)
+    taps = 1 if is_flat else 3, 3, 3
+    geometry = Geometry(taps, (stride, stride, stride), border, border)
     return Conv("conv", kernel, geometry, parts, target.whole, "weight")
 
 

@@ -1,8 +1,8 @@
-"""Kernels of inner layers: 3^3 and 5^3 convolutions, which loop over the planes of their input, and
-transposed convolutions of stride 2, whose output is space-to-depth cells of 2^3 voxels.
+"""Kernels of inner layers: 3^3, 1 x 3 x 3 and 5^3 convolutions, which loop over the planes of their
+input, and transposed convolutions of stride 2, whose output is space-to-depth cells of 2^3 voxels.
 """
 
-from itertools import product
+from itertools import product, starmap
 
 import numpy as np
 
@@ -28,10 +28,11 @@ from .spec import HALF, ConvKernel
 _PLANE_RINGS = {32: 6, 64: 5}
 """Tiles in the shared memory of convolve_by_planes.cu, by the channels that it reads."""
 
-_BEGINNING, _BEGINNING_OF_FIVE, _BEGINNING_OF_STRIDED = 2.3, 1.0, 1.2
+_BEGINNING, _BEGINNING_OF_FLAT = 2.3, 1.0
+_BEGINNING_OF_FIVE, _BEGINNING_OF_STRIDED = 1.0, 1.2
 """Fixed cost of a depth loop, in planes; convolve_by_planes.cu begins with the halo of the loop's
-ends and with latency. In that of convolve_five_planes.cu, products with fewer planes are less
-efficient; the number is a guess.
+ends, if its kernel has three planes, and with latency. In that of convolve_five_planes.cu, products
+with fewer planes are less efficient; the number is a guess, as that of a kernel of one plane.
 """
 _STRIDED_CHANNELS = 32
 """Input channels of convolve_strided.cu. For 64 or 128 channels with stride 2, cuDNN and a pass
@@ -48,7 +49,7 @@ _CELL_OUTPUTS = (32, 64)
 _WORTH = 0.72  # share of the voxels that tiles compute which the target needs, for a kernel to pay
 
 
-_THREE, _FIVE = (3, 3, 3), (5, 5, 5)
+_FLAT, _THREE, _FIVE = (1, 3, 3), (3, 3, 3), (5, 5, 5)
 
 
 def _is_by_planes(conv: Conv, source: str, kernel: Triple, stride: Triple) -> bool:
@@ -64,8 +65,9 @@ def _is_by_planes(conv: Conv, source: str, kernel: Triple, stride: Triple) -> bo
 
 
 def _fits_planes(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
+    kernels = _FLAT, _THREE
     return (
-        _is_by_planes(conv, "convolve_by_planes", _THREE, ONES)
+        any(_is_by_planes(conv, "convolve_by_planes", kernel, ONES) for kernel in kernels)
         and conv.channels in _PLANE_RINGS
         and _are_parts(conv)
     )
@@ -107,10 +109,11 @@ def _fits_strided(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
 
 
 def _pack_planes(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
-    """[K, C, 3, 3, 3] -> [K / 32, source / 32, 3, 3, 4, 96, 8]: second operands of m64n96k16.
+    """[K, C, 3 or 1, 3, 3] -> [K / 32, source / 32, 3, 3, 4, 96, 8]: second operands of m64n96k16.
 
     For 32 outputs and 32 channels, for each tap along H and W: the channels, and for them the
-    outputs by the last tap along D, by the middle one, then by the first. Lane t of four gets
+    outputs by the last tap along D, by the middle one, then by the first; those of a single plane
+    stand in the middle. Lane t of four gets
     columns 2 t and 2 t + 1 of each 8: those are 8 consecutive outputs.
     """
     outputs = weight.shape[0]
@@ -118,7 +121,8 @@ def _pack_planes(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
 
     def packed(weight: WeightArray) -> WeightArray:
         filled = np.zeros((outputs, source, 3, 3, 3), weight.dtype)
-        filled[:, slot_index(slots)] = weight[:, :, ::-1]
+        planes = slice(None) if weight.shape[2] == 3 else slice(1, 2)
+        filled[:, slot_index(slots), planes] = weight[:, :, ::-1]
         split = filled.reshape(-1, 4, 4, 2, source // 32, 4, 8, 3, 3, 3)
         return split.transpose(0, 4, 8, 9, 5, 7, 2, 1, 3, 6).reshape(shape)
 
@@ -172,7 +176,8 @@ def _plane_loops(
 def _launch_planes(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int | None) -> Launch:
     name = "convolve_by_planes"
     tile, boxes, chunks = constants(f"{name}.cu"), _PLANE_RINGS[conv.channels], conv.channels // 32
-    grid, planes = _plane_loops(conv, name, _BEGINNING, gpu)
+    is_flat = conv.geometry.kernel == _FLAT
+    grid, planes = _plane_loops(conv, name, _BEGINNING_OF_FLAT if is_flat else _BEGINNING, gpu)
     values = structure(f"{name}.cu", "ConvolveByPlanes")(
         parts=tuple(part_of(part, at) for part in conv.views),
         weights=at(conv.weight),
@@ -186,11 +191,12 @@ def _launch_planes(conv: Conv, at: Addresses, gpu: GpuProperties, partials: int 
     rings = boxes * (tile["BOX"] + 3 * BARRIER_BYTES) + chunks * (tile["CHUNK"] + BARRIER_BYTES)
     shared = rings + 2 * tile["WARPS"] * tile["OUTPUTS"] * MOMENTS_BYTES
     block = tile["THREADS"], 1, 1
-    return Launch(name, _planes_instance(conv.channels), grid, block, shared, values)
+    kernel = _planes_instance(conv.channels, 0 if is_flat else 1)
+    return Launch(name, kernel, grid, block, shared, values)
 
 
-def _planes_instance(channels: int) -> str:
-    return f"convolve_by_planes<{channels // 32}, {_PLANE_RINGS[channels]}>"
+def _planes_instance(channels: int, border: int) -> str:
+    return f"convolve_by_planes<{channels // 32}, {_PLANE_RINGS[channels]}, {border}>"
 
 
 def _launch_five_planes(
@@ -366,7 +372,7 @@ def _cells_instance(channels: int, outputs: int) -> str:
 KERNELS = (
     ConvKernel(
         "convolve_by_planes",
-        tuple(map(_planes_instance, _PLANE_RINGS)),
+        tuple(starmap(_planes_instance, product(_PLANE_RINGS, (1, 0)))),
         HALF,
         needs_wgmma=True,
         launch=_launch_planes,

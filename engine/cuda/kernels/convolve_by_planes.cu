@@ -1,5 +1,5 @@
-// Convolution of kernel 3^3, stride 1 and padding 1, by wgmma. It normalises and activates its input as it
-// reads it, and computes statistics of its output.
+// Convolution of kernel 3^3 or 1 x 3 x 3, stride 1 and padding 1, by wgmma. It normalises and activates its
+// input as it reads it, and computes statistics of its output.
 //
 // source [N, D, H, W, C], C 32 or 64 -> target [N, D, H, W, K], K a multiple of 32. The input of the
 // convolution is activation(source * factor + summand), with zeros around it. If there are two sources,
@@ -14,8 +14,8 @@
 // A block loops over planes of 8 x 32 voxels. Two producer warpgroups load boxes of the source and activate
 // them on the way to shared memory. Two consumer warpgroups have half of the columns each, with the sums of
 // three planes; the plane that is complete is written, and the next one takes its place. For the planes
-// that a block reads but does not write, only a third is computed. All weights stay in shared memory, and the
-// consumers take turns. 128 channels would need their weights loaded again for each plane: cuDNN with its
+// that a block reads but does not write, only a third is computed, as for all with a kernel of one plane,
+// whose weights stand between zeros. All weights stay in shared memory, and the consumers take turns. 128 channels would need their weights loaded again for each plane: cuDNN with its
 // passes was faster in 43 of 48 such layers (2026-11-29).
 //
 // An earlier version had boxes of 16 x 32 voxels and consumers that did not take turns. Times of this one
@@ -24,6 +24,8 @@
 //
 // Measured 2026-11-23 (H200, fp16; bounds as in docs/gpu-engine.md): 32 to 32 channels, 128^3, with
 // statistics 0.20 ms, bound by 116 GFLOP, 76 % of it.
+// Measured 2026-12-01 (H200, fp16): 1 x 3 x 3, 32 to 32 channels, 64^3, with activation, 18 us, bound by
+// 34 MB, 44 % of it; by cuDNN 28 us, and its pass 10.
 // Alternative (2026-11-29): by cuDNN with its passes the layer's network takes 685 us, with this kernel 275.
 
 #include "epilogue.cuh"
@@ -65,12 +67,14 @@ static_assert(LOADER_REGISTERS + OTHER_REGISTERS <= 2 * 128);  // what a launch 
 struct Task {
     int number, run, first_d, first_h, first_w, planes, first_seen, end_seen;
 
-    __device__ __forceinline__ Task(const ConvolveByPlanes& p) {
+    // border: planes of the kernel on either side of a voxel's own.
+    __device__ __forceinline__ Task(const ConvolveByPlanes& p, int border) {
         const int across = (p.extents[2] + WIDTH - 1) / WIDTH, runs = p.outputs / OUTPUTS;
         first_h = blockIdx.x / across * HEIGHT, first_w = blockIdx.x % across * WIDTH;
         first_d = blockIdx.y * p.planes, planes = min(p.planes, p.extents[0] - first_d);
         number = blockIdx.z / runs, run = blockIdx.z % runs;
-        first_seen = max(first_d - 1, 0), end_seen = min(first_d + planes + 1, p.extents[0]);
+        first_seen = max(first_d - border, 0);
+        end_seen = min(first_d + planes + border, p.extents[0]);
     }
 };
 
@@ -298,7 +302,7 @@ struct Products {
     }
 };
 
-template <class Held>
+template <int BORDER, class Held>
 __device__ __forceinline__ void multiply(const ConvolveByPlanes& p, const Task& task, Held& shared) {
     const int group = threadIdx.x / GROUP, warp = threadIdx.x % GROUP / 32;
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -333,19 +337,27 @@ __device__ __forceinline__ void multiply(const ConvolveByPlanes& p, const Task& 
         products.advance();
     };
     const int last_d = task.first_d + task.planes - 1;
-    if (task.first_seen < task.first_d) products.template add_plane<1>(2);
-    products.template add_plane<2>(1);
+    if constexpr (BORDER == 0) {
 #pragma unroll 1
-    for (int d = task.first_d; d + 1 < last_d; ++d) {
-        products.template add_plane<3>(0);
-        finish(d);
+        for (int d = task.first_d; d <= last_d; ++d) {
+            products.template add_plane<1>(1);
+            finish(d);
+        }
+    } else {
+        if (task.first_seen < task.first_d) products.template add_plane<1>(2);
+        products.template add_plane<2>(1);
+#pragma unroll 1
+        for (int d = task.first_d; d + 1 < last_d; ++d) {
+            products.template add_plane<3>(0);
+            finish(d);
+        }
+        if (task.planes > 1) {
+            products.template add_plane<2>(0);
+            finish(last_d - 1);
+        }
+        if (last_d < task.end_seen - 1) products.template add_plane<1>(0);
+        finish(last_d);
     }
-    if (task.planes > 1) {
-        products.template add_plane<2>(0);
-        finish(last_d - 1);
-    }
-    if (last_d < task.end_seen - 1) products.template add_plane<1>(0);
-    finish(last_d);
 
     if (!p.partials) return;
     const int count = task.planes * __popc(inside);
@@ -356,18 +368,18 @@ __device__ __forceinline__ void multiply(const ConvolveByPlanes& p, const Task& 
     }
 }
 
-template <class Held>
+template <int BORDER, class Held>
 __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
     extern __shared__ char memory[];
     Held& shared = *reinterpret_cast<Held*>(memory);
-    const Task task(p);
+    const Task task(p, BORDER);
     shared.begin();
     if (threadIdx.x >= 2 * GROUP) {
         give_registers<LOADER_REGISTERS>();
         load(p, task, shared);
     } else {
         take_registers<OTHER_REGISTERS>();
-        multiply(p, task, shared);
+        multiply<BORDER>(p, task, shared);
     }
     if (!p.partials) return;
     __syncthreads();
@@ -377,9 +389,10 @@ __device__ __forceinline__ void convolve(const ConvolveByPlanes& p) {
     store_partial(p.partials, task.number, p.outputs, task.run * OUTPUTS + threadIdx.x, moments);
 }
 
-template <int CHUNKS, int BOXES>
+// BORDER: 1 for a kernel of 3 planes, 0 for one.
+template <int CHUNKS, int BOXES, int BORDER>
 __global__ void __launch_bounds__(THREADS, 1) convolve_by_planes(ConvolveByPlanes p) {
-    convolve<Shared<CHUNKS, BOXES>>(p);
+    convolve<BORDER, Shared<CHUNKS, BOXES>>(p);
 }
 
 #endif

@@ -221,6 +221,7 @@ def test_transposed_convolution_to_cells_and_its_statistics(batch, channels, out
     assert_measured(memory, wanted)
 
 
+@pytest.mark.parametrize("depth", [3, 1])
 @pytest.mark.parametrize(
     ("batch", "channels", "outputs", "extents", "shuffled", "planes"),
     [
@@ -234,15 +235,15 @@ def test_transposed_convolution_to_cells_and_its_statistics(batch, channels, out
     ],
 )
 def test_convolution_by_planes_and_its_statistics(
-    batch, channels, outputs, extents, shuffled, planes
+    batch, channels, outputs, extents, shuffled, planes, depth
 ):
     random = np.random.default_rng(0)
     memory, parts, activated = parts_of_planes(random, batch, channels, extents, shuffled)
-    weight = random.integers(-1, 2, (outputs, sum(channels), 3, 3, 3)).astype(np.float32)
+    weight = random.integers(-1, 2, (outputs, sum(channels), depth, 3, 3)).astype(np.float32)
     target = Tensor("target", batch, extents, outputs, "fp16")
     table = AffineTable("table", batch, outputs)
     statistics = Statistics(TensorView(target, extents), table, 1e-5, "scale", None)
-    step = replace(by_planes(parts, target), statistics=statistics)
+    step = replace(by_planes(parts, target, is_flat=depth == 1), statistics=statistics)
     gpu = gpu_of_walks(step, planes)
     memory |= {
         "weight": packed(step, weight).astype(np.float16),
@@ -367,10 +368,10 @@ def convolved(values, weight, stride=1):
     """Return the convolution with zeros around: each tap leads from voxel stride * i + tap - edge
     // 2 to voxel i.
     """
-    edge, extents = weight.shape[-1], values.shape[1:4]
-    padded = np.pad(values, [(0, 0), *[(edge // 2, edge // 2)] * 3, (0, 0)])
+    edges, extents = weight.shape[2:], values.shape[1:4]
+    padded = np.pad(values, [(0, 0), *((edge // 2, edge // 2) for edge in edges), (0, 0)])
     made = 0.0
-    for taps in product(range(edge), repeat=3):
+    for taps in product(*map(range, edges)):
         each = (slice(i, i + extent, stride) for i, extent in zip(taps, extents, strict=True))
         made = made + padded[:, *each] @ weight[:, :, *taps].T
     return made
