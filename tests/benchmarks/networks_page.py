@@ -131,7 +131,8 @@ def _imports(record: Row, on_gpu: Row) -> Iterator[str]:
 def _speed(times: Row, imported: list[Row]) -> Iterator[str]:
     """Yield the section on speed, of the networks that were timed."""
     rows = [row for each in imported if (row := found(times, each, each)) and best(row)]
-    compiled = sum(any(COMPILED in way for way in row["pytorch"]) for row in rows)
+    compiled = [row for row in rows if any(COMPILED in way for way in row["pytorch"])]
+    beside = [ratio for row in compiled if (ratio := _ratio(row)) is not None]
     ratios = [ratio for row in rows if (ratio := _ratio(row)) is not None]
     yield ""
     yield _wrapped(
@@ -142,8 +143,9 @@ def _speed(times: Row, imported: list[Row]) -> Iterator[str]:
             slow=sum(ratio > 0.6 for ratio in ratios),
             timed=len(ratios),
             imported=len(imported),
-            compiled=f", for {compiled} also by `torch.compile` in one"
-            if compiled
+            compiled=f", for {len(compiled)} also by `torch.compile` in one; the median of their "
+            f"ratios is {median(beside):.2f}"
+            if beside
             else ", without `torch.compile`",
             date=dates(rows),
             versions=_listed(times["versions"]),
