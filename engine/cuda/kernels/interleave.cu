@@ -39,7 +39,7 @@ extern "C" __global__ void interleave(Interleave p) {
                             cell[1] * from.row + (Index)cell[2] * from.voxel +
                             (Index)phase * p.channels + first;
     Vector result;
-    if (p.channels % LANES == 0) {
+    if (p.channels % LANES == 0 && first < p.channels) {
         result = load(source);
     } else {
 #pragma unroll

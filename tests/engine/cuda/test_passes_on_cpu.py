@@ -678,16 +678,20 @@ def test_a_dilated_convolution() -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
+@pytest.mark.parametrize("beyond", [0, 1])
 @pytest.mark.parametrize("channels", [1, 3, 12, 16])
-def test_phases_move_to_voxels(channels: int, precision: Precision) -> None:
-    """The channels of the target next to them stay as they are."""
+def test_phases_move_to_voxels(channels: int, beyond: int, precision: Precision) -> None:
+    """The channels of the target next to them stay as they are.
+
+    beyond: vectors after the channels that become 0, as wide maps are stored in pairs of them.
+    """
     number = np.float16 if precision == "fp16" else np.float32
     stride, origin, cells = (3, 1, 4), (2, 0, 3), (2, 3, 2)
     extents, lanes = (4, 3, 5), 16 // np.dtype(number).itemsize
     phases = np.random.default_rng(0).normal(0, 1, (2, *cells, *stride, channels)).astype(number)
     flat = phases.reshape(2, *cells, -1)
     source = np.pad(flat, [(0, 0)] * 4 + [(0, -flat.shape[-1] % lanes)], constant_values=np.nan)
-    filled = -(-channels // lanes) * lanes
+    filled = (-(-channels // lanes) + beyond) * lanes
     target = np.full((2, *extents, filled + 2 * lanes), np.nan, number)
     step = Interleave(
         whole("source", source, precision).tensor,
