@@ -65,9 +65,10 @@ def _is_by_planes(conv: Conv, source: str, kernel: Triple, stride: Triple) -> bo
 
 
 def _fits_planes(conv: Conv, _gpu: GpuProperties, _in_blocks: bool) -> bool:
-    kernels = _FLAT, _THREE
+    kernel = conv.geometry.kernel
     return (
-        any(_is_by_planes(conv, "convolve_by_planes", kernel, ONES) for kernel in kernels)
+        kernel in (_FLAT, _THREE)
+        and _is_by_planes(conv, "convolve_by_planes", kernel, ONES)
         and conv.channels in _PLANE_RINGS
         and _are_parts(conv)
     )
@@ -113,8 +114,8 @@ def _pack_planes(weight: FloatArray, slots: Slots, source: int) -> PackedWeight:
 
     For 32 outputs and 32 channels, for each tap along H and W: the channels, and for them the
     outputs by the last tap along D, by the middle one, then by the first; those of a single plane
-    stand in the middle. Lane t of four gets
-    columns 2 t and 2 t + 1 of each 8: those are 8 consecutive outputs.
+    stand in the middle. Lane t of four gets columns 2 t and 2 t + 1 of each 8: those are 8
+    consecutive outputs.
     """
     outputs = weight.shape[0]
     shape = outputs // 32, source // 32, 3, 3, 4, 96, 8

@@ -54,7 +54,7 @@ def pointwise(step: Pointwise, at: Addresses, gpu: GpuProperties) -> Launch:
     source, kernel = _kernel(step)
     across, _ = block_shape(step.source.channels, step.target.precision)
     columns = -(-vectors(step.source.channels, step.target.precision) // across)
-    tile = _tile(step, gpu)
+    tile = _tile(step, source, gpu)
     grid = -(-_rows(step) // tile.rows), columns, step.patches.count
     block = across, tile.columns, 1
     return Launch(source, kernel, grid, block, 0, pass_arguments(step, at, tile))
@@ -203,10 +203,9 @@ def _unit(view: TensorView | None) -> float:
     return 1 / view.tensor.scale if view and view.tensor.scale else 0.0
 
 
-def _tile(step: Pointwise, gpu: GpuProperties) -> PassTile:
-    """Return the tile that is good on most GPUs."""
+def _tile(step: Pointwise, source: str, gpu: GpuProperties) -> PassTile:
+    """Return the tile that is good on most GPUs. source: the .cu file of the pass."""
     rows = -(-_rows(step) // (_ROW_BLOCKS * gpu.multiprocessors))
-    source, _ = _kernel(step)
     chosen = constants(f"{source}.cu")
     is_plain = source == "pointwise"
     run = 1 if is_plain else _run(step, gpu)

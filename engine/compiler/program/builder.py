@@ -53,7 +53,7 @@ overflow, which a run reports, if nearly all voxels of a feature map are alike.
 """
 
 
-_FEW, _AT_ONCE = 32, 16
+_FEW, _MULTIPLE = 32, 16
 """Stored channels up to which any whole vectors are taken, and of which more are a multiple: with
 others cuDNN's convolutions of 16-bit numbers take 1.1 to 1.5 times as long, the slowest of them 4
 times (H200, 2026-12-01). Maps that are joined have their filling between them, which costs less: a
@@ -240,7 +240,7 @@ class ProgramBuilder:
 
     def _in_pairs(self, stored: int) -> int:
         is_taken = stored <= _FEW or NUMBER_BYTES[self.layout.precision] > 2
-        return stored if is_taken or self._has_groups else -(-stored // _AT_ONCE) * _AT_ONCE
+        return stored if is_taken or self._has_groups else -(-stored // _MULTIPLE) * _MULTIPLE
 
     def matrix_channels(self, channels: int) -> int:
         """Return the stored channels of taps as channels: whole 64-byte rows if more than one."""
